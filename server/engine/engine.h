@@ -1,0 +1,125 @@
+// Compile, execute, verify, explain: the only place that knows all the stages. No gRPC.
+// Pipeline: Graph -> Engine::Compile -> Artifact; Artifact, tensors -> Engine::Execute -> tensors.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/artifact/artifact.h"
+#include "common/fingerprint/fingerprint.h"
+#include "common/ir/graph.h"
+#include "common/ir/verify_graph.h"
+#include "common/tensor/tensor.h"
+#include "server/cache/artifact_store.h"
+#include "server/executor/executor.h"
+
+namespace fuseline {
+
+struct EngineOptions {
+  std::string cache_dir;                        // empty: no disk level
+  int64_t cache_memory_bytes = 256ll << 20;
+  int64_t cache_disk_bytes = 16ll << 30;
+  int compile_threads = 0;                      // 0: one for each core
+  std::vector<std::string> nvrtc_search_paths;
+  std::string host_compiler;                    // empty: found
+  GraphLimits limits;
+  executor::ExecutorOptions executor;
+};
+
+struct CompileRequest {
+  Graph graph;                  // parsed; verified by the engine
+  SymbolSizes symbols;          // of the graph's symbolic dims
+  Target target;
+  CompileOptions options;
+  bool bypass_cache = false;    // build anew and do not store
+};
+
+struct CompileResult {
+  ArtifactPtr artifact;
+  cache::Outcome outcome = cache::Outcome::kMiss;
+  absl::Duration elapsed;
+  absl::Duration build_time;    // 0 on a hit
+};
+
+struct ExecuteResult {
+  CompileResult compiled;
+  executor::Execution execution;
+};
+
+// One output's comparison with the reference, as docs/ir.md says.
+struct OutputComparison {
+  std::string name;
+  int64_t mismatches = 0;
+  int64_t elements = 0;
+  double max_abs_error = 0;
+  double max_rel_error = 0;
+  std::string first_mismatch;   // "at [1, 2]: got 3, want 4"; empty if none
+};
+struct Tolerance {
+  double rtol = 0;
+  double atol = 0;
+};
+
+struct VerifyResult {
+  CompileResult compiled;
+  std::vector<OutputComparison> outputs;
+  bool passed = false;
+};
+
+struct TargetInfo {
+  Target target;
+  bool can_compile = false;
+  bool can_execute = false;
+  std::string reason;           // why not, and what to install
+};
+
+struct EngineInfo {
+  std::vector<TargetInfo> targets;
+  std::vector<executor::DeviceInfo> devices;
+  std::string compiler_identity;
+};
+
+// The stages of one compilation, printed: for `compile --emit`, `explain --dump` and golden tests.
+struct StageDump {
+  std::vector<std::pair<std::string, std::string>> stages;  // "graph", "canonical", "loops", "fusion", "plan", "source"
+};
+
+// Thread-safe.
+class Engine {
+ public:
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+  virtual ~Engine() = default;
+
+  virtual absl::StatusOr<CompileResult> Compile(const CompileRequest& request) = 0;
+  // By fingerprint. Errors: NOT_FOUND (kFingerprintUnknown).
+  virtual absl::StatusOr<CompileResult> Find(const Fingerprint& fingerprint) = 0;
+  // The fingerprint and its fields, without compiling.
+  virtual absl::StatusOr<std::vector<KeyField>> ExplainKey(const CompileRequest& request, Fingerprint* fingerprint) = 0;
+  // Symbolic dims that the request does not bind are solved from the inputs' shapes.
+  virtual absl::StatusOr<ExecuteResult> Execute(const CompileRequest& request, const std::vector<Tensor>& inputs,
+                                                const executor::ExecuteOptions& options) = 0;
+  virtual absl::StatusOr<executor::Execution> ExecuteArtifact(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+                                                              const executor::ExecuteOptions& options) = 0;
+  // Runs the graph and the reference interpreter. `expected`: compare with these instead, where not empty.
+  virtual absl::StatusOr<VerifyResult> Verify(const CompileRequest& request, const std::vector<Tensor>& inputs,
+                                              const std::vector<Tensor>& expected, const Tolerance& tolerance) = 0;
+  virtual absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
+                                                      int iterations) = 0;
+  virtual absl::StatusOr<StageDump> DumpStages(const CompileRequest& request) = 0;
+  virtual EngineInfo Info() const = 0;
+  virtual cache::StoreStats CacheStats() const = 0;
+  virtual const GraphLimits& limits() const = 0;
+  // Stops taking work (UNAVAILABLE) and waits for what runs.
+  virtual void Drain() = 0;
+};
+
+// Compares as `verify` does: |got - want| <= atol + rtol |want|; NaN equals NaN; infinities must be equal.
+OutputComparison CompareTensors(const std::string& name, const Tensor& got, const Tensor& want, const Tolerance& tolerance);
+
+}  // namespace fuseline

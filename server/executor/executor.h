@@ -1,0 +1,76 @@
+// Runs artifacts on tensors: a worker for each device, inputs in, outputs out.
+// Pipeline: Artifact, tensors -> Execute -> tensors. Knows neither code generation, compilers nor caches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/artifact/artifact.h"
+#include "common/launch/launch_plan_runner.h"
+#include "common/tensor/tensor.h"
+
+namespace fuseline::executor {
+
+struct DeviceInfo {
+  int32_t ordinal = 0;          // among this executor's devices
+  std::string name;
+  Target target;
+  int64_t memory_bytes = 0;
+  bool healthy = true;
+  int64_t executions = 0;
+  int64_t queue_depth = 0;
+};
+
+struct ExecutorOptions {
+  int cpu_devices = 1;          // 0: none
+  int cpu_threads = 0;          // for each CPU device; 0: cores / cpu_devices
+  bool use_cuda = true;
+  int max_queue = 256;          // waiting executions for each device; more: RESOURCE_EXHAUSTED (kQueueFull)
+};
+
+struct ExecuteOptions {
+  absl::Time deadline = absl::InfiniteFuture();
+  launch::StopCheck cancelled;  // may be empty
+  int32_t device = -1;          // -1: the least busy one that can run the target
+};
+
+struct Execution {
+  std::vector<Tensor> outputs;  // in signature order
+  int32_t device = 0;
+  double queue_micros = 0;
+  double run_micros = 0;        // transfers and kernels
+};
+
+struct BenchResult {
+  std::vector<double> micros;   // one for each iteration
+  double copy_bytes_per_second = 0;
+};
+
+// Thread-safe. Execute blocks.
+class Executor {
+ public:
+  static absl::StatusOr<std::unique_ptr<Executor>> Create(const ExecutorOptions& options);
+  ~Executor();
+  std::vector<DeviceInfo> Devices() const;
+  // OK, or FAILED_PRECONDITION (kTargetNotAvailable) saying why there is no device for it.
+  absl::Status CanRun(const Target& target) const;
+  // `inputs` in signature order, dense row-major; strided inputs are laid out as the plan says. Errors: INVALID_ARGUMENT
+  // (kTensorMismatch) naming the input; RESOURCE_EXHAUSTED (kQueueFull, kDeviceMemory); DEADLINE_EXCEEDED; CANCELLED;
+  // FAILED_PRECONDITION; UNAVAILABLE (no healthy device).
+  absl::StatusOr<Execution> Execute(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, const ExecuteOptions& options);
+  // Times the plan on device-resident inputs.
+  absl::StatusOr<BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup, int iterations);
+  // Stops taking work and waits for what runs.
+  void Drain();
+
+ private:
+  class Impl;
+  explicit Executor(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fuseline::executor
