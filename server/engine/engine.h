@@ -64,6 +64,7 @@ struct OutputComparison {
 struct Tolerance {
   double rtol = 0;
   double atol = 0;
+  bool negative_zero_matters = false;  // a wanted -0.0 is met by -0.0 alone (case files); a wanted 0.0 is always met by either zero
 };
 
 struct VerifyResult {
