@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/artifact/artifact.h"
+#include "common/case_file/compare_tensors.h"
 #include "common/fingerprint/fingerprint.h"
 #include "common/ir/graph.h"
 #include "common/ir/verify_graph.h"
@@ -52,21 +53,7 @@ struct ExecuteResult {
   executor::Execution execution;
 };
 
-// One output's comparison with the reference, as docs/ir.md says.
-struct OutputComparison {
-  std::string name;
-  int64_t mismatches = 0;
-  int64_t elements = 0;
-  double max_abs_error = 0;
-  double max_rel_error = 0;
-  std::string first_mismatch;   // "at [1, 2]: got 3, want 4"; empty if none
-};
-struct Tolerance {
-  double rtol = 0;
-  double atol = 0;
-  bool negative_zero_matters = false;  // a wanted -0.0 is met by -0.0 alone (case files); a wanted 0.0 is always met by either zero
-};
-
+// The outputs' comparisons follow common/case_file/compare_tensors.h.
 struct VerifyResult {
   CompileResult compiled;
   std::vector<OutputComparison> outputs;
@@ -119,8 +106,5 @@ class Engine {
   // Stops taking work (UNAVAILABLE) and waits for what runs.
   virtual void Drain() = 0;
 };
-
-// Compares as `verify` does: |got - want| <= atol + rtol |want|; NaN equals NaN; infinities must be equal.
-OutputComparison CompareTensors(const std::string& name, const Tensor& got, const Tensor& want, const Tolerance& tolerance);
 
 }  // namespace fuseline
