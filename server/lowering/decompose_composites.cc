@@ -1,0 +1,70 @@
+#include "server/lowering/decompose_composites.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/ir/graph_builder.h"
+#include "common/ir/op_table.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+
+namespace fuseline::lowering {
+
+absl::StatusOr<DecomposedGraph> DecomposeComposites(const Graph& graph) {
+  DecomposedGraph out;
+  const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                               [](const Node& n) { return n.def->kind == OpKind::kComposite; });
+  if (!any) {
+    out.graph = graph;
+    out.source.resize(graph.nodes.size());
+    for (size_t i = 0; i < graph.nodes.size(); ++i) out.source[i] = static_cast<NodeId>(i);
+    return out;
+  }
+  GraphLimits limits;
+  limits.max_nodes = graph.nodes.size() * 64ll + 1024;  // a decomposition adds a few dozen nodes at most
+  GraphBuilder builder(graph.name, limits);
+  std::vector<ValueId> renamed(graph.values.size(), kNoValue);
+  for (ValueId in : graph.inputs) {
+    FUSELINE_ASSIGN_OR_RETURN(renamed[static_cast<size_t>(in)], builder.AddInput(graph.value(in).name, graph.type(in)));
+  }
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& node = graph.nodes[i];
+    std::vector<ValueId> results;
+    if (node.def->kind == OpKind::kComposite) {
+      std::vector<ValueId> operands;
+      for (const Operand& o : node.operands) {
+        if (o.is_literal()) {
+          return Unimplemented(graph.NodeName(static_cast<NodeId>(i)), node.op + ": a literal operand of a composite op");
+        }
+        operands.push_back(renamed[static_cast<size_t>(o.value)]);
+      }
+      FUSELINE_ASSIGN_OR_RETURN(results, node.def->decompose(builder, node, operands));
+    } else if (node.constant_bytes != nullptr) {
+      FUSELINE_ASSIGN_OR_RETURN(ValueId v, builder.AddConstant(graph.type(node.results[0]), *node.constant_bytes));
+      results = {v};
+    } else {
+      std::vector<Operand> operands = node.operands;
+      for (Operand& o : operands) {
+        if (!o.is_literal()) o.value = renamed[static_cast<size_t>(o.value)];
+      }
+      FUSELINE_ASSIGN_OR_RETURN(results, builder.AddNode(node.op, operands, node.attrs));
+    }
+    if (results.size() != node.results.size()) return Internal(node.op + ": decomposition gives the wrong number of results");
+    for (size_t r = 0; r < results.size(); ++r) {
+      if (builder.type(results[r]).dims != graph.type(node.results[r]).dims ||
+          builder.type(results[r]).dtype != graph.type(node.results[r]).dtype) {
+        return Internal(node.op + ": decomposition gives type " + builder.type(results[r]).ToString() + ", not " +
+                        graph.type(node.results[r]).ToString());
+      }
+      renamed[static_cast<size_t>(node.results[r])] = results[r];
+    }
+    out.source.resize(builder.graph().nodes.size(), static_cast<NodeId>(i));
+  }
+  for (const GraphOutput& o : graph.outputs) {
+    FUSELINE_RETURN_IF_ERROR(builder.AddOutput(o.name, renamed[static_cast<size_t>(o.value)]));
+  }
+  out.graph = builder.Build();
+  return out;
+}
+
+}  // namespace fuseline::lowering
