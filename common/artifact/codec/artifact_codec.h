@@ -1,26 +1,42 @@
-// Artifact <-> bytes: the form kept in caches and sent to clients (docs/cache_format.md). A protobuf message inside
-// (fuseline.v1.Artifact); only this file and ir's graph_codec know the generated classes in common/.
-// Thread-safety: pure functions. Errors: DATA_LOSS-worthy input is reported as INVALID_ARGUMENT with what is wrong; never crashes.
+// Artifact <-> fuseline.v1.Artifact and bytes: the form kept in caches and sent to clients (docs/cache_format.md).
+// Pipeline: Artifact -> SerializeArtifact -> caches, clients -> DeserializeArtifact -> Artifact.
+// Thread-safety: pure functions. Errors: bad data is INVALID_ARGUMENT (kDataLoss) with what is wrong; hostile bytes never crash. Whether
+// that is a data loss is for the caller to say.
+// Tested by tests/unit/codec/artifact_codec_test.cc
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/artifact/artifact.h"
 
 namespace fuseline::v1 {
 class Artifact;
-}
+class Report;
+}  // namespace fuseline::v1
 
 namespace fuseline {
 
+// Goes into every artifact; a reader refuses others. Change it with docs/cache_format.md.
+inline constexpr int32_t kArtifactFormatVersion = 1;
+
+// Equal artifacts give equal bytes.
 std::string SerializeArtifact(const Artifact& artifact);
 // Checks every count, size and index, so that the result can be run without further checks.
 absl::StatusOr<Artifact> DeserializeArtifact(std::string_view bytes);
+// Overwrites `proto`.
 void ArtifactToProto(const Artifact& artifact, v1::Artifact* proto);
+// As DeserializeArtifact.
 absl::StatusOr<Artifact> ArtifactFromProto(const v1::Artifact& proto);
-// The plan's invariants (launch_plan.h), also used after deserialising.
+// The report alone, as responses carry it. Overwrites `proto`.
+void ReportToProto(const ArtifactReport& report, v1::Report* proto);
+ArtifactReport ReportFromProto(const v1::Report& proto);
+
+// The plan's invariants (launch_plan.h) that keep a run inside its buffers: indices, sizes, bounds, launch dims, image formats that fit
+// the target. That temporaries which live at the same time do not overlap is the planner's business.
 absl::Status ValidateArtifact(const Artifact& artifact);
 
 }  // namespace fuseline

@@ -1,0 +1,202 @@
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/artifact/codec/artifact_codec.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+
+namespace fuseline {
+namespace {
+
+// Limits of the hardware (CUDA's programming guide, "Technical Specifications") and of sense. They bound what a hostile artifact can ask
+// for; the device's own limits are checked by its driver.
+constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
+constexpr int64_t kMaxGridYz = 65535;
+constexpr int64_t kMaxBlockThreads = 1024;
+constexpr int64_t kMaxBlockZ = 64;
+constexpr int64_t kMaxSharedBytes = 256 << 10;
+constexpr int64_t kMaxBytes = int64_t{1} << 46;
+constexpr int64_t kArenaAlignmentBytes = 256;
+constexpr int64_t kMaxAlignmentBytes = 4096;
+constexpr size_t kMaxRank = 64;
+constexpr size_t kMaxEntryLength = 4096;
+
+absl::Status Invalid(const std::string& message) {
+  return InvalidArgument(ErrorReason::kDataLoss, "artifact", absl::StrCat("artifact: ", message));
+}
+
+// a * b for non-negative factors; false where it is over kMaxBytes.
+bool Multiply(int64_t a, int64_t b, int64_t& product) {
+  return !__builtin_mul_overflow(a, b, &product) && product <= kMaxBytes;
+}
+
+// The bytes that a tensor's buffer has: up to and with its last element.
+absl::StatusOr<int64_t> ExtentBytes(const PlanTensor& tensor, bool is_output) {
+  const std::string where = absl::StrCat(is_output ? "output '" : "input '", tensor.name, "'");
+  const int element_bytes = DTypeSizeBytes(tensor.dtype);
+  if (element_bytes == 0) return Invalid(absl::StrCat(where, " has no dtype"));
+  if (tensor.shape.size() > kMaxRank) return Invalid(absl::StrCat(where, " has rank ", tensor.shape.size()));
+  if (tensor.strides.size() != tensor.shape.size()) {
+    return Invalid(absl::StrCat(where, " has ", tensor.strides.size(), " strides for ", tensor.shape.size(), " dims"));
+  }
+  const int64_t alignment = tensor.alignment_bytes;
+  if (alignment < 1 || alignment > kMaxAlignmentBytes || (alignment & (alignment - 1)) != 0) {
+    return Invalid(absl::StrCat(where, " has alignment ", alignment));
+  }
+  bool empty = false;
+  for (const int64_t size : tensor.shape) {
+    if (size < 0) return Invalid(absl::StrCat(where, " has a negative dim"));
+    empty = empty || size == 0;
+  }
+  int64_t elements = 1;  // also bounds a tensor whose strides are zero
+  for (const int64_t size : tensor.shape) {
+    if (!empty && !Multiply(elements, size, elements)) return Invalid(absl::StrCat(where, " is too large"));
+  }
+  int64_t extent = 1;
+  int64_t dense_stride = 1;
+  for (size_t i = tensor.shape.size(); i-- > 0;) {
+    const int64_t size = tensor.shape[i];
+    const int64_t stride = tensor.strides[i];
+    if (stride < 0) return Invalid(absl::StrCat(where, " has a negative stride"));
+    if (empty) continue;
+    if (is_output && size != 1 && stride != dense_stride) return Invalid(absl::StrCat(where, " is not dense row-major"));
+    dense_stride *= size;  // at most `elements`
+    int64_t reach = 0;
+    if (!Multiply(size - 1, stride, reach) || extent + reach > kMaxBytes) return Invalid(absl::StrCat(where, " reaches too far"));
+    extent += reach;
+  }
+  if (empty) return 0;
+  int64_t bytes = 0;
+  if (!Multiply(extent, element_bytes, bytes) || !Multiply(elements, element_bytes, elements)) {
+    return Invalid(absl::StrCat(where, " is too large"));
+  }
+  return bytes;
+}
+
+absl::Status ValidateKernel(const KernelImage& kernel, size_t index, const Target& target) {
+  const std::string where = absl::StrCat("kernel ", index);
+  const bool fits = target.is_cuda() ? kernel.format == ImageFormat::kCubin || kernel.format == ImageFormat::kPtx
+                                     : kernel.format == ImageFormat::kSharedObject;
+  if (!fits) return Invalid(absl::StrCat(where, " has image format ", static_cast<int>(kernel.format), " for ", target.ToString()));
+  if (kernel.bytes.empty()) return Invalid(absl::StrCat(where, " is empty"));
+  if (kernel.entry.empty() || kernel.entry.size() > kMaxEntryLength) return Invalid(absl::StrCat(where, " has no proper entry"));
+  // Entries are looked up by name in what is loaded, so only a C identifier may be one.
+  for (size_t i = 0; i < kernel.entry.size(); ++i) {
+    const char c = kernel.entry[i];
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+    const bool digit = c >= '0' && c <= '9' && i > 0;
+    if (!letter && !digit) return Invalid(absl::StrCat(where, " has an entry that is no identifier"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateBuffer(const LaunchPlan& plan, size_t index, const std::vector<int64_t>& input_bytes,
+                            const std::vector<int64_t>& output_bytes) {
+  const PlanBuffer& buffer = plan.buffers[index];
+  const std::string where = absl::StrCat("buffer ", index);
+  if (buffer.size_bytes < 0 || buffer.size_bytes > kMaxBytes) return Invalid(absl::StrCat(where, " has size ", buffer.size_bytes));
+  const auto check_within = [&](size_t count, const auto& bytes_of) -> absl::Status {
+    if (buffer.index < 0 || static_cast<size_t>(buffer.index) >= count) return Invalid(absl::StrCat(where, " has index ", buffer.index));
+    if (buffer.size_bytes > bytes_of(static_cast<size_t>(buffer.index))) {
+      return Invalid(absl::StrCat(where, " has size ", buffer.size_bytes, ", more than what it stands for"));
+    }
+    return absl::OkStatus();
+  };
+  switch (buffer.kind) {
+    case PlanBuffer::Kind::kInput:
+      return check_within(input_bytes.size(), [&](size_t i) { return input_bytes[i]; });
+    case PlanBuffer::Kind::kOutput:
+      return check_within(output_bytes.size(), [&](size_t i) { return output_bytes[i]; });
+    case PlanBuffer::Kind::kConstant:
+      return check_within(plan.constants.size(), [&](size_t i) { return static_cast<int64_t>(plan.constants[i].size()); });
+    case PlanBuffer::Kind::kTemporary:
+      if (buffer.arena_offset_bytes < 0 || buffer.arena_offset_bytes > kMaxBytes || buffer.arena_offset_bytes % kArenaAlignmentBytes != 0) {
+        return Invalid(absl::StrCat(where, " has arena offset ", buffer.arena_offset_bytes));
+      }
+      if (buffer.arena_offset_bytes + buffer.size_bytes > plan.arena_bytes) return Invalid(absl::StrCat(where, " reaches outside the arena"));
+      return absl::OkStatus();
+  }
+  return Invalid(absl::StrCat(where, " has no kind"));
+}
+
+absl::Status ValidateDims(const LaunchDims& dims, const std::string& where) {
+  for (int i = 0; i < 3; ++i) {
+    if (dims.grid[i] < 1 || dims.grid[i] > (i == 0 ? kMaxGridX : kMaxGridYz)) return Invalid(absl::StrCat(where, " has grid ", dims.grid[i]));
+    if (dims.block[i] < 1 || dims.block[i] > (i == 2 ? kMaxBlockZ : kMaxBlockThreads)) {
+      return Invalid(absl::StrCat(where, " has block ", dims.block[i]));
+    }
+  }
+  if (dims.block[0] * dims.block[1] * dims.block[2] > kMaxBlockThreads) return Invalid(absl::StrCat(where, " has too many threads a block"));
+  if (dims.dynamic_shared_bytes < 0 || dims.dynamic_shared_bytes > kMaxSharedBytes) {
+    return Invalid(absl::StrCat(where, " has ", dims.dynamic_shared_bytes, " bytes of shared memory"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateStep(const Artifact& artifact, size_t index) {
+  const LaunchPlan& plan = artifact.plan;
+  const PlanStep& step = plan.steps[index];
+  const std::string where = absl::StrCat("step ", index);
+  for (const int32_t b : step.buffers) {
+    if (b < 0 || static_cast<size_t>(b) >= plan.buffers.size()) return Invalid(absl::StrCat(where, " uses buffer ", b));
+  }
+  switch (step.kind) {
+    case PlanStep::Kind::kLaunch:
+      if (step.kernel < 0 || static_cast<size_t>(step.kernel) >= artifact.kernels.size()) {
+        return Invalid(absl::StrCat(where, " launches kernel ", step.kernel));
+      }
+      if (artifact.target.is_cuda()) return ValidateDims(step.dims, where);
+      if (step.work_items < 0 || step.work_grain < 1) {
+        return Invalid(absl::StrCat(where, " has ", step.work_items, " work items in grains of ", step.work_grain));
+      }
+      return absl::OkStatus();
+    case PlanStep::Kind::kCopy: {
+      if (step.buffers.size() != 2) return Invalid(absl::StrCat(where, " copies between ", step.buffers.size(), " buffers"));
+      const PlanBuffer& from = plan.buffers[static_cast<size_t>(step.buffers[0])];
+      const PlanBuffer& to = plan.buffers[static_cast<size_t>(step.buffers[1])];
+      if (from.size_bytes != to.size_bytes) return Invalid(absl::StrCat(where, " copies between sizes that differ"));
+      if (to.kind != PlanBuffer::Kind::kOutput && to.kind != PlanBuffer::Kind::kTemporary) {
+        return Invalid(absl::StrCat(where, " copies to what must not be written"));
+      }
+      return absl::OkStatus();
+    }
+  }
+  return Invalid(absl::StrCat(where, " has no kind"));
+}
+
+}  // namespace
+
+absl::Status ValidateArtifact(const Artifact& artifact) {
+  const LaunchPlan& plan = artifact.plan;
+  if (artifact.least_driver_version < 0) return Invalid("least driver version is negative");
+  if (plan.arena_bytes < 0 || plan.arena_bytes > kMaxBytes) return Invalid(absl::StrCat("arena of ", plan.arena_bytes, " bytes"));
+  constexpr size_t kMaxCount = std::numeric_limits<int32_t>::max();  // indices are int32
+  if (plan.buffers.size() > kMaxCount || artifact.kernels.size() > kMaxCount) return Invalid("too many buffers or kernels");
+  for (size_t i = 0; i < artifact.kernels.size(); ++i) FUSELINE_RETURN_IF_ERROR(ValidateKernel(artifact.kernels[i], i, artifact.target));
+  std::vector<int64_t> input_bytes;
+  std::vector<int64_t> output_bytes;
+  for (const PlanTensor& tensor : plan.inputs) {
+    FUSELINE_ASSIGN_OR_RETURN(const int64_t bytes, ExtentBytes(tensor, false));
+    input_bytes.push_back(bytes);
+  }
+  for (const PlanTensor& tensor : plan.outputs) {
+    FUSELINE_ASSIGN_OR_RETURN(const int64_t bytes, ExtentBytes(tensor, true));
+    output_bytes.push_back(bytes);
+  }
+  for (size_t i = 0; i < plan.buffers.size(); ++i) FUSELINE_RETURN_IF_ERROR(ValidateBuffer(plan, i, input_bytes, output_bytes));
+  std::vector<bool> output_used(plan.outputs.size(), false);
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    FUSELINE_RETURN_IF_ERROR(ValidateStep(artifact, i));
+    for (const int32_t b : plan.steps[i].buffers) {
+      const PlanBuffer& buffer = plan.buffers[static_cast<size_t>(b)];
+      if (buffer.kind == PlanBuffer::Kind::kOutput) output_used[static_cast<size_t>(buffer.index)] = true;
+    }
+  }
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    if (!output_used[i] && output_bytes[i] > 0) return Invalid(absl::StrCat("no step writes output '", plan.outputs[i].name, "'"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fuseline
