@@ -37,7 +37,8 @@ enum class ScalarOp : uint8_t {
   kSelect,     // (bool, a, b)
   kCast,       // from the operand's type to the instruction's, with the rules of docs/ir.md
   kBitcast,    // same size; a storage dtype on either side
-  kRound16,    // a float rounded to the storage dtype `storage` (f16, bf16, f8) and back to the compute type
+  kRound16,    // a float rounded to the storage dtype `storage` (f16, bf16, f8) and back to f32. The operand is f32, or f64 (a cast from
+               // f64, i64 or i32 to 16 bits rounds once, not by way of f32); the result is f32
 };
 // "add", "exp", ...
 const char* ScalarOpName(ScalarOp op);
