@@ -1,0 +1,24 @@
+// The client's types <-> messages of fuseline.v1. Included only by the client library's .cc files and their tests.
+// Thread-safety: pure functions. Errors: INTERNAL where a message of the server makes no sense.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cpp/client.h"
+#include "fuseline/v1/admin_service.pb.h"
+#include "fuseline/v1/compile_service.pb.h"
+#include "fuseline/v1/execute_service.pb.h"
+
+namespace fuseline::client {
+
+// Everything of the spec but its source (graph or fingerprint).
+void SpecFieldsToProto(const CompileSpec& spec, v1::CompileSpec* proto);
+void TensorToProto(const Tensor& tensor, v1::Tensor* proto);
+absl::StatusOr<Tensor> TensorFromProto(const v1::Tensor& proto);
+absl::StatusOr<CompileSummary> SummaryFromProto(const v1::CompileSummary& proto);
+ArtifactReport ReportFromProto(const v1::Report& proto);
+OutputComparison ComparisonFromProto(const v1::OutputComparison& proto);
+ServerInfo ServerInfoFromProto(const v1::GetServerInfoResponse& proto);
+CacheStats CacheStatsFromProto(const v1::GetCacheStatsResponse& proto);
+
+}  // namespace fuseline::client
