@@ -1,0 +1,500 @@
+#include "server/fuser/fuse.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "common/status/status_macros.h"
+
+namespace fuseline::fuser {
+namespace {
+
+using lowering::Flatten;
+using lowering::IdentityIndex;
+using lowering::IndexExpr;
+using lowering::LoopInput;
+using lowering::LoopNode;
+using lowering::LoopTensor;
+using lowering::Unflatten;
+
+// Longer kernels gain nothing (nothing more is shared) and their compile time grows faster than their length.
+constexpr size_t kMaxNodesInGroup = 256;
+// Pointer arguments of one kernel; also bounds the registers that addresses take.
+constexpr size_t kMaxTensorsOfGroup = 48;
+// How many of the newest groups that read the same tensor are tried as siblings.
+constexpr size_t kMaxSiblingTries = 4;
+// Nodes that may be recomputed in a consumer's kernel to save storing a value.
+constexpr size_t kMaxRecomputedNodes = 32;
+constexpr size_t kMaxRefusals = 1000;
+
+// A domain up to what matters for sharing loops: dims of size 1 dropped, neighbours of the same kind merged.
+struct RowShape {
+  std::vector<std::pair<int64_t, bool>> runs;  // extent, reduced
+  friend bool operator==(const RowShape&, const RowShape&) = default;
+};
+RowShape CollapseRows(const Shape& domain, const std::vector<bool>& reduced) {
+  RowShape s;
+  for (size_t i = 0; i < domain.size(); ++i) {
+    if (domain[i] == 1) continue;
+    const bool r = i < reduced.size() && reduced[i];
+    if (!s.runs.empty() && s.runs.back().second == r) {
+      s.runs.back().first *= domain[i];
+    } else {
+      s.runs.emplace_back(domain[i], r);
+    }
+  }
+  return s;
+}
+
+struct OpenGroup {
+  Shape domain;
+  std::vector<bool> reduced;
+  bool is_reduction = false;
+  bool split = false;
+  int64_t rows = 1;
+  int64_t count = 1;
+  std::vector<LoopNodeId> nodes;
+  absl::flat_hash_set<TensorId> external;  // tensors read from outside
+  int64_t open_tensors = 0;                // members that something outside still needs, as far as is known
+};
+
+class Fuser {
+ public:
+  Fuser(const LoopProgram& program, const FuseOptions& options)
+      : program_(program),
+        options_(options),
+        group_of_(program.nodes.size(), -1),
+        after_reduction_(program.nodes.size(), false),
+        outside_uses_(program.tensors.size(), 0),
+        private_cost_(program.nodes.size(), 0) {
+    for (const LoopNode& n : program.nodes) {
+      for (const LoopInput& in : n.inputs) {
+        if (in.tensor != lowering::kIndexValue) ++outside_uses_[static_cast<size_t>(in.tensor)];
+      }
+    }
+    for (TensorId t : program.outputs) ++outside_uses_[static_cast<size_t>(t)];
+  }
+
+  absl::StatusOr<FusionPlan> Run() {
+    for (size_t v = 0; v < program_.nodes.size(); ++v) Place(static_cast<LoopNodeId>(v));
+    FusionPlan plan;
+    plan.refusals = std::move(refusals_);
+    for (OpenGroup& g : groups_) {
+      FusionGroup out;
+      out.domain = std::move(g.domain);
+      out.reduced = std::move(g.reduced);
+      out.nodes = std::move(g.nodes);
+      out.split = g.split;
+      plan.groups.push_back(std::move(out));
+    }
+    return plan;
+  }
+
+ private:
+  const LoopNode& node(LoopNodeId id) const { return program_.node(id); }
+  const LoopTensor& tensor(TensorId id) const { return program_.tensor(id); }
+
+  int32_t GroupOfTensor(TensorId t) const {
+    if (t == lowering::kIndexValue || tensor(t).kind != LoopTensor::Kind::kComputed) return -1;
+    return group_of_[static_cast<size_t>(tensor(t).producer)];
+  }
+
+  void Place(LoopNodeId v) {
+    int32_t newest = -1;
+    TensorId newest_tensor = -1;
+    for (const LoopInput& in : node(v).inputs) {
+      const int32_t g = GroupOfTensor(in.tensor);
+      if (g > newest) {
+        newest = g;
+        newest_tensor = in.tensor;
+      }
+    }
+    if (options_.fuse) {
+      std::string reason;
+      if (newest >= 0) {
+        if (Join(v, newest, reason)) return;
+        if (refusals_.size() < kMaxRefusals) refusals_.push_back({newest_tensor, node(v).tensor, reason});
+      }
+      for (int32_t g : Siblings(v, newest)) {
+        if (Join(v, g, reason)) return;
+      }
+    }
+    StartGroup(v);
+  }
+
+  // Later groups than `newest` that read a tensor which v reads too, newest first.
+  std::vector<int32_t> Siblings(LoopNodeId v, int32_t newest) const {
+    std::vector<int32_t> out;
+    for (const LoopInput& in : node(v).inputs) {
+      const auto it = readers_.find(in.tensor);
+      if (in.tensor == lowering::kIndexValue || it == readers_.end()) continue;
+      for (size_t k = it->second.size(); k-- > 0 && out.size() < kMaxSiblingTries;) {
+        const int32_t g = it->second[k];
+        if (g > newest && std::find(out.begin(), out.end(), g) == out.end()) out.push_back(g);
+      }
+    }
+    return out;
+  }
+
+  void StartGroup(LoopNodeId v) {
+    OpenGroup g;
+    SetDomain(g, node(v));
+    groups_.push_back(std::move(g));
+    AddMember(v, static_cast<int32_t>(groups_.size() - 1));
+  }
+
+  void SetDomain(OpenGroup& g, const LoopNode& n) const {
+    g.domain = n.domain;
+    g.reduced = n.is_reduction() ? n.reduced : std::vector<bool>(n.domain.size(), false);
+    g.is_reduction = n.is_reduction();
+    g.rows = n.is_reduction() ? ElementCount(n.kept_shape()) : ElementCount(n.domain);
+    g.count = ElementCount(n.domain);
+    g.split = g.is_reduction && NeedsSplit(g);
+  }
+
+  // Whether whole rows leave most of the machine idle. Columns (reduced dim not innermost) are served in tiles of neighbouring rows.
+  bool NeedsSplit(const OpenGroup& g) const {
+    const int64_t reduced = g.rows == 0 ? 0 : g.count / g.rows;
+    int64_t tasks = g.rows;
+    int64_t threshold = options_.cost.split_reduced_extent;
+    for (size_t i = g.domain.size(); i-- > 0;) {
+      if (g.domain[i] == 1) continue;
+      if (!g.reduced[i]) {
+        tasks = (g.rows + 127) / 128;
+        threshold /= 8;
+      }
+      break;
+    }
+    return tasks < options_.cost.rows_wanted / 2 && reduced >= threshold;
+  }
+
+  void AddMember(LoopNodeId v, int32_t g) {
+    OpenGroup& group = groups_[static_cast<size_t>(g)];
+    group_of_[static_cast<size_t>(v)] = g;
+    group.nodes.push_back(v);
+    bool after = false;
+    int64_t cost = BodyCost(node(v)) + 1;
+    for (const LoopInput& in : node(v).inputs) {
+      if (in.tensor == lowering::kIndexValue) continue;
+      if (GroupOfTensor(in.tensor) == g) {
+        const LoopNodeId u = tensor(in.tensor).producer;
+        after = after || node(u).is_reduction() || after_reduction_[static_cast<size_t>(u)];
+        if (--outside_uses_[static_cast<size_t>(in.tensor)] == 0) --group.open_tensors;
+        cost = std::min<int64_t>(cost + private_cost_[static_cast<size_t>(u)], 1 << 20);
+      } else {
+        group.external.insert(in.tensor);
+        std::vector<int32_t>& readers = readers_[in.tensor];
+        if (readers.empty() || readers.back() != g) readers.push_back(g);
+      }
+    }
+    after_reduction_[static_cast<size_t>(v)] = after;
+    private_cost_[static_cast<size_t>(v)] = cost;
+    if (outside_uses_[static_cast<size_t>(node(v).tensor)] > 0) ++group.open_tensors;
+  }
+
+  // How v would stand to a group's loops.
+  enum class Level { kFull, kRow, kNone };
+
+  bool Join(LoopNodeId v, int32_t g, std::string& reason) {
+    OpenGroup& group = groups_[static_cast<size_t>(g)];
+    if (group.nodes.size() >= kMaxNodesInGroup) return Refuse(reason, "the kernel has reached its largest size");
+    if (TooManyTensors(v, group)) return Refuse(reason, "the kernel would have too many tensors");
+    const LoopNode& n = node(v);
+    if (n.is_reduction()) return JoinReduction(v, g, reason);
+    const int64_t count = ElementCount(n.domain);
+    if (count == group.count && count != 0 && AccessesFit(v, g, Level::kFull, reason)) {
+      AddMember(v, g);
+      return true;
+    }
+    if (group.is_reduction && count == group.rows && AccessesFit(v, g, Level::kRow, reason)) {
+      AddMember(v, g);
+      return true;
+    }
+    if (Redomain(v, g, reason)) return true;
+    if (reason.empty()) reason = "the loops differ";
+    return false;
+  }
+
+  static bool Refuse(std::string& reason, const char* text) {
+    reason = text;
+    return false;
+  }
+
+  bool TooManyTensors(LoopNodeId v, const OpenGroup& group) const {
+    size_t tensors = group.external.size() + static_cast<size_t>(std::max<int64_t>(group.open_tensors, 0)) + 1;
+    for (const LoopInput& in : node(v).inputs) tensors += in.tensor != lowering::kIndexValue && !group.external.contains(in.tensor);
+    return tensors > kMaxTensorsOfGroup;
+  }
+
+  bool JoinReduction(LoopNodeId v, int32_t g, std::string& reason) {
+    OpenGroup& group = groups_[static_cast<size_t>(g)];
+    const LoopNode& n = node(v);
+    if (ElementCount(n.domain) == group.count && group.count != 0) {
+      const bool same = group.is_reduction && CollapseRows(n.domain, n.reduced) == CollapseRows(group.domain, group.reduced);
+      if (group.is_reduction && !same) return Refuse(reason, "reductions over different dims");
+      if (!group.is_reduction) {
+        // Full members of a pointwise group may feed a reduction; its loops become the reduction's.
+        OpenGroup as_reduction = group;
+        SetDomain(as_reduction, n);
+        std::swap(group.domain, as_reduction.domain);
+        std::swap(group.reduced, as_reduction.reduced);
+        std::swap(group.is_reduction, as_reduction.is_reduction);
+        std::swap(group.split, as_reduction.split);
+        std::swap(group.rows, as_reduction.rows);
+        if (AccessesFit(v, g, Level::kFull, reason)) {
+          AddMember(v, g);
+          return true;
+        }
+        std::swap(group.domain, as_reduction.domain);
+        std::swap(group.reduced, as_reduction.reduced);
+        std::swap(group.is_reduction, as_reduction.is_reduction);
+        std::swap(group.split, as_reduction.split);
+        std::swap(group.rows, as_reduction.rows);
+      } else if (AccessesFit(v, g, Level::kFull, reason)) {
+        AddMember(v, g);
+        return true;
+      }
+    }
+    if (Redomain(v, g, reason)) return true;
+    if (reason.empty()) reason = "the loops differ";
+    return false;
+  }
+
+  // Whether each member that v reads is where v's loops are: at the same element, at the same row, or recomputable elsewhere.
+  bool AccessesFit(LoopNodeId v, int32_t g, Level level, std::string& reason) const {
+    const OpenGroup& group = groups_[static_cast<size_t>(g)];
+    const LoopNode& n = node(v);
+    for (const LoopInput& in : n.inputs) {
+      if (GroupOfTensor(in.tensor) != g) continue;
+      const LoopNodeId u = tensor(in.tensor).producer;
+      const LoopTensor& t = tensor(in.tensor);
+      const bool row_member = group.is_reduction && t.element_count() == group.rows;
+      const bool full_member = t.element_count() == group.count && !node(u).is_reduction();
+      const bool dependent = node(u).is_reduction() || after_reduction_[static_cast<size_t>(u)];
+      if (group.split && dependent && level == Level::kFull) {
+        return Refuse(reason, "the reduction is split over several blocks: its result is known only in the next kernel");
+      }
+      const IndexExpr at = Flatten(in.index, t.shape);
+      if (level == Level::kFull && full_member && at == Flatten(IdentityIndex(n.domain), n.domain)) continue;
+      if (level == Level::kRow && row_member && at == Flatten(IdentityIndex(n.domain), n.domain)) continue;
+      if (level == Level::kFull && row_member && at == RowIndex(group, n.domain)) continue;
+      if (dependent) return Refuse(reason, "it reads other rows or elements than the kernel has at hand");
+      const bool only_reader = outside_uses_[static_cast<size_t>(in.tensor)] == 1;
+      if (!only_reader && private_cost_[static_cast<size_t>(u)] > 64) {
+        return Refuse(reason, "recomputing the value at other elements costs more than storing it");
+      }
+      if (NodeTooComplex(in)) return Refuse(reason, "the index expression is too complex");
+      // A value that is still needed elsewhere, and is of another size than the loops, could not be stored by this kernel.
+      if (!full_member && !row_member) return Refuse(reason, "the loops differ");
+    }
+    return true;
+  }
+
+  static bool NodeTooComplex(const LoopInput& in) { return lowering::NodeCount(in.index) > lowering::kMaxIndexNodes / 2; }
+
+  // The row-major number of the row that an element of `domain` belongs to.
+  static IndexExpr RowIndex(const OpenGroup& group, const Shape& domain) {
+    const std::vector<IndexExpr> at = Unflatten(Flatten(IdentityIndex(domain), domain), group.domain, domain);
+    std::vector<IndexExpr> kept;
+    Shape kept_shape;
+    for (size_t i = 0; i < at.size(); ++i) {
+      if (group.reduced[i]) continue;
+      kept.push_back(at[i]);
+      kept_shape.push_back(group.domain[i]);
+    }
+    return Flatten(kept, kept_shape);
+  }
+
+  // A pointwise group that nothing but v needs takes over v's loops: its members are computed wherever v asks for them.
+  bool Redomain(LoopNodeId v, int32_t g, std::string& reason) {
+    OpenGroup& group = groups_[static_cast<size_t>(g)];
+    if (group.is_reduction) return false;
+    const LoopNode& n = node(v);
+    absl::flat_hash_map<TensorId, int64_t> uses;
+    int64_t cost = 0;
+    for (const LoopInput& in : n.inputs) {
+      if (GroupOfTensor(in.tensor) != g) continue;
+      ++uses[in.tensor];
+      cost += private_cost_[static_cast<size_t>(tensor(in.tensor).producer)];
+      if (NodeTooComplex(in)) return Refuse(reason, "the index expression is too complex");
+    }
+    int64_t closed = 0;
+    int64_t bytes = 0;
+    for (const auto& [t, count] : uses) {
+      closed += outside_uses_[static_cast<size_t>(t)] == count;
+      bytes += tensor(t).size_bytes();
+      if (tensor(t).output >= 0) return Refuse(reason, "the value is returned and is of another shape than the loops");
+    }
+    if (uses.empty() || group.open_tensors != closed) return Refuse(reason, "the loops differ and the value is needed elsewhere");
+    const CostModel& m = options_.cost;
+    const double recompute = static_cast<double>(cost) * static_cast<double>(ElementCount(n.domain)) / m.ops_per_micro;
+    const double store = 2.0 * static_cast<double>(bytes) / m.bytes_per_micro + m.launch_micros;
+    if (uses.size() > 1 && cost > 256) return Refuse(reason, "recomputing the values costs more than storing them");
+    if (ElementCount(n.domain) > group.count && recompute > store) {
+      return Refuse(reason, "recomputing the value for every element that reads it costs more than storing it");
+    }
+    SetDomain(group, n);
+    AddMember(v, g);
+    return true;
+  }
+
+  const LoopProgram& program_;
+  const FuseOptions& options_;
+  std::vector<OpenGroup> groups_;
+  std::vector<int32_t> group_of_;
+  std::vector<bool> after_reduction_;       // depends on a reduction of its own group
+  std::vector<int64_t> outside_uses_;       // readers of a tensor outside its producer's group, and 1 if it is returned
+  std::vector<int64_t> private_cost_;       // operations to compute a node from what its group reads (an upper bound)
+  absl::flat_hash_map<TensorId, std::vector<int32_t>> readers_;
+  std::vector<FusionRefusalNote> refusals_;
+};
+
+// After the partition: which tensors cross kernels, which of them are cheaper to recompute, and what each kernel loads and stores.
+class BoundaryPass {
+ public:
+  BoundaryPass(const LoopProgram& program, const FuseOptions& options, FusionPlan& plan)
+      : program_(program), options_(options), plan_(plan), home_(program.nodes.size(), -1), needed_(program.tensors.size(), false) {
+    for (size_t g = 0; g < plan.groups.size(); ++g) {
+      for (LoopNodeId n : plan.groups[g].nodes) home_[static_cast<size_t>(n)] = static_cast<int32_t>(g);
+    }
+    for (TensorId t : program.outputs) needed_[static_cast<size_t>(t)] = true;
+  }
+
+  // From the last group to the first, so that a group's needs are known before those of the groups it reads from.
+  void Run() {
+    for (size_t g = plan_.groups.size(); g-- > 0;) FinishGroup(plan_.groups[g], static_cast<int32_t>(g));
+    plan_.groups.erase(std::remove_if(plan_.groups.begin(), plan_.groups.end(),
+                                      [](const FusionGroup& g) { return g.stored.empty(); }),
+                       plan_.groups.end());
+  }
+
+ private:
+  bool Computed(TensorId t) const {
+    return t != lowering::kIndexValue && program_.tensor(t).kind == LoopTensor::Kind::kComputed;
+  }
+
+  void FinishGroup(FusionGroup& group, int32_t g) {
+    for (LoopNodeId n : group.nodes) {
+      if (needed_[static_cast<size_t>(program_.node(n).tensor)]) group.stored.push_back(program_.node(n).tensor);
+    }
+    if (group.stored.empty()) {
+      group.nodes.clear();
+      return;
+    }
+    absl::flat_hash_set<LoopNodeId> here = Reachable(group, g);
+    if (options_.fuse) RecomputeCheapInputs(group, here);
+    group.nodes.assign(here.begin(), here.end());
+    std::sort(group.nodes.begin(), group.nodes.end());
+    absl::flat_hash_set<TensorId> seen;
+    for (LoopNodeId n : group.nodes) {
+      for (const LoopInput& in : program_.node(n).inputs) {
+        if (in.tensor == lowering::kIndexValue) continue;
+        if (Computed(in.tensor) && here.contains(program_.tensor(in.tensor).producer)) continue;
+        if (!seen.insert(in.tensor).second) continue;
+        group.loads.push_back(in.tensor);
+        needed_[static_cast<size_t>(in.tensor)] = true;
+      }
+    }
+  }
+
+  // The members that the stored tensors depend on.
+  absl::flat_hash_set<LoopNodeId> Reachable(const FusionGroup& group, int32_t g) const {
+    absl::flat_hash_set<LoopNodeId> here;
+    std::vector<LoopNodeId> work;
+    for (TensorId t : group.stored) work.push_back(program_.tensor(t).producer);
+    while (!work.empty()) {
+      const LoopNodeId n = work.back();
+      work.pop_back();
+      if (!here.insert(n).second) continue;
+      for (const LoopInput& in : program_.node(n).inputs) {
+        if (!Computed(in.tensor)) continue;
+        const LoopNodeId u = program_.tensor(in.tensor).producer;
+        if (home_[static_cast<size_t>(u)] == g) work.push_back(u);
+      }
+    }
+    return here;
+  }
+
+  void RecomputeCheapInputs(const FusionGroup& group, absl::flat_hash_set<LoopNodeId>& here) const {
+    absl::flat_hash_map<TensorId, int64_t> readers;  // external computed tensors, with their number of loads
+    absl::flat_hash_set<TensorId> loads;
+    for (LoopNodeId n : here) {
+      for (const LoopInput& in : program_.node(n).inputs) {
+        if (in.tensor == lowering::kIndexValue) continue;
+        if (!Computed(in.tensor)) {
+          loads.insert(in.tensor);
+        } else if (!here.contains(program_.tensor(in.tensor).producer)) {
+          loads.insert(in.tensor);
+          ++readers[in.tensor];
+        }
+      }
+    }
+    std::vector<std::pair<TensorId, int64_t>> order(readers.begin(), readers.end());
+    std::sort(order.begin(), order.end());  // deterministic
+    for (const auto& [t, count] : order) {
+      std::optional<std::vector<LoopNodeId>> closure = CheapClosure(group, t, count, loads);
+      if (!closure) continue;
+      here.insert(closure->begin(), closure->end());
+    }
+  }
+
+  // The nodes that compute `t` from values that are in memory anyway, if computing them again is cheaper than storing and loading `t`.
+  std::optional<std::vector<LoopNodeId>> CheapClosure(const FusionGroup& group, TensorId t, int64_t count,
+                                                      const absl::flat_hash_set<TensorId>& loads) const {
+    if (needed_[static_cast<size_t>(t)]) return std::nullopt;  // stored in any case
+    std::vector<LoopNodeId> closure;
+    absl::flat_hash_set<LoopNodeId> seen;
+    std::vector<TensorId> work = {t};
+    int64_t ops = 0;
+    int64_t extra_bytes = 0;
+    while (!work.empty()) {
+      const TensorId at = work.back();
+      work.pop_back();
+      const LoopTensor& tensor = program_.tensor(at);
+      const bool leaf = !Computed(at) || needed_[static_cast<size_t>(at)] || program_.node(tensor.producer).is_reduction();
+      if (leaf) {
+        if (at == t) return std::nullopt;
+        if (!loads.contains(at)) extra_bytes += tensor.size_bytes();
+        continue;
+      }
+      if (!seen.insert(tensor.producer).second) continue;
+      closure.push_back(tensor.producer);
+      if (closure.size() > kMaxRecomputedNodes) return std::nullopt;
+      const LoopNode& n = program_.node(tensor.producer);
+      ops += BodyCost(n);
+      for (const LoopInput& in : n.inputs) {
+        if (in.tensor == lowering::kIndexValue) continue;
+        if (lowering::NodeCount(in.index) > lowering::kMaxIndexNodes / 4) return std::nullopt;
+        work.push_back(in.tensor);
+      }
+    }
+    const CostModel& m = options_.cost;
+    const double saved = 2.0 * static_cast<double>(program_.tensor(t).size_bytes()) / m.bytes_per_micro;
+    const double compute =
+        static_cast<double>(ops * count) * static_cast<double>(ElementCount(group.domain)) / m.ops_per_micro;
+    const double extra = static_cast<double>(extra_bytes) / m.bytes_per_micro;
+    const double slack = m.launch_micros / 4;
+    if (compute > 0.5 * saved + slack || extra > saved + slack) return std::nullopt;
+    return closure;
+  }
+
+  const LoopProgram& program_;
+  const FuseOptions& options_;
+  FusionPlan& plan_;
+  std::vector<int32_t> home_;
+  std::vector<bool> needed_;  // returned, or read from memory by a later group
+};
+
+}  // namespace
+
+absl::StatusOr<FusionPlan> Fuse(const LoopProgram& program, const FuseOptions& options) {
+  FUSELINE_ASSIGN_OR_RETURN(FusionPlan plan, Fuser(program, options).Run());
+  BoundaryPass(program, options, plan).Run();
+  FUSELINE_RETURN_IF_ERROR(VerifyFusionPlan(program, plan));
+  return plan;
+}
+
+}  // namespace fuseline::fuser

@@ -1,0 +1,25 @@
+// Puts loop nests into kernels: vertical fusion (a producer into its consumer), reductions with what stands before and after them,
+// siblings over one input, and recomputation of cheap values instead of storing them.
+// Pipeline: LoopProgram -> Fuse -> FusionPlan -> GenerateKernels.
+// Before:  %t = mul(x, w); %y = add(%t, b)      two kernels, 6 tensors moved
+// After:   group {mul, add}                     one kernel, 4 tensors moved
+// The algorithm, a greedy pass in topological order: groups are numbered as they are made, and a node may join a group only if no
+// operand of it is made in a group with a larger number. So every edge leads to an equal or larger number and no cycle can arise; no
+// search for paths is needed, and the pass is linear in the edges.
+// Thread-safety: a pure function. Errors: INTERNAL for a bug here.
+// Tested by tests/unit/server/fuser/fuse_test.cc
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "server/fuser/cost_model.h"
+#include "server/fuser/fusion_plan.h"
+
+namespace fuseline::fuser {
+
+struct FuseOptions {
+  bool fuse = true;  // false: a kernel for each loop nest, as the baseline for comparisons
+  CostModel cost;
+};
+absl::StatusOr<FusionPlan> Fuse(const LoopProgram& program, const FuseOptions& options);
+
+}  // namespace fuseline::fuser
