@@ -1,0 +1,62 @@
+// What a command asks of Fuseline, whether a server does it or an engine in this process. Each command is written once, against this.
+// Pipeline: command -> Backend -> local_backend (server/engine) or remote_backend (client/cpp).
+// Thread-safety: thread-safe. Blocking: calls block. Errors: those of the engine or the service.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cpp/client.h"
+
+namespace fuseline::cli {
+
+using client::CacheStats;
+using client::CompileResult;
+using client::CompileSpec;
+using client::ExecuteResult;
+using client::ExplainOptions;
+using client::ExplainResult;
+using client::NamedTensor;
+using client::ServerInfo;
+using client::VerifyResult;
+
+struct BenchResult {
+  client::CompileSummary summary;
+  ArtifactReport report;
+  std::vector<double> micros;         // one for each iteration, whole plan
+  double copy_bytes_per_second = 0;   // what a plain copy on the device moves, read and written together
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // With the kernels' source.
+  virtual absl::StatusOr<CompileResult> Compile(const CompileSpec& spec) = 0;
+  // `inputs`: named as the graph's, in any order.
+  virtual absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs) = 0;
+  virtual absl::StatusOr<ExplainResult> Explain(const CompileSpec& spec, const ExplainOptions& options) = 0;
+  // Compares with the reference interpreter.
+  virtual absl::StatusOr<VerifyResult> VerifyWithReference(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
+                                                           const Tolerance& tolerance) = 0;
+  // UNIMPLEMENTED where timings over a network would mean nothing.
+  virtual absl::StatusOr<BenchResult> Bench(const CompileSpec& spec, const std::vector<NamedTensor>& inputs, int warmup, int iterations) = 0;
+  virtual absl::StatusOr<ServerInfo> Info() = 0;
+  virtual absl::StatusOr<CacheStats> GetCacheStats() = 0;
+};
+
+struct BackendOptions {
+  std::string server;      // not empty: a server at this address
+  std::string cache_dir;   // local: the disk cache; empty: none
+  int device_threads = 0;  // local: threads of the CPU device; 0: one for each core
+  absl::Duration deadline = absl::InfiniteDuration();  // of each call to a server
+};
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeRemoteBackend(const BackendOptions& options);
+// Only where the program is built with the engine (FUSELINE_BUILD_SERVER).
+absl::StatusOr<std::unique_ptr<Backend>> MakeLocalBackend(const BackendOptions& options);
+
+}  // namespace fuseline::cli

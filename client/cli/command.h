@@ -1,0 +1,77 @@
+// What the commands share: global flags, the backend, the flags that say how to compile, and how a command ends.
+// A command is one file: it declares its flags on a CLI11 subcommand and hands over a body, which main runs after parsing.
+// Exit codes: 0 done, 1 the work failed, 2 usage. Thread-safety: thread-compatible.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cli/backend.h"
+
+namespace fuseline::cli {
+
+struct GlobalFlags {
+  std::string server;        // --server, else $FUSELINE_SERVER where --local is not given
+  bool local = false;
+  bool json = false;
+  std::string cache_dir;     // --local: the disk cache
+  int threads = 0;           // --local: threads of the CPU device
+  double timeout_seconds = 0;  // of each call to a server; 0: none
+};
+
+class CommandContext {
+ public:
+  explicit CommandContext(const GlobalFlags& flags) : flags_(flags) {}
+
+  bool json() const { return flags_.json; }
+  // Made when first asked for, so that `fmt` needs no engine. Errors: what connecting or creating the engine says.
+  absl::StatusOr<Backend*> GetBackend();
+  // "cpu", "cuda:sm_90", "cuda" (the first CUDA device's) or "auto" (that, or else cpu).
+  absl::StatusOr<Target> ResolveTarget(const std::string& text);
+  // A line on standard error that the next one overwrites; nothing where standard error is no terminal.
+  void Progress(const std::string& text);
+  void ClearProgress() { Progress(""); }
+
+ private:
+  const GlobalFlags& flags_;
+  std::unique_ptr<Backend> backend_;
+  bool progress_shown_ = false;
+};
+
+// Returns the exit code, or an error that main prints (exit code 1).
+using CommandBody = std::function<absl::StatusOr<int>(CommandContext&)>;
+// Called by the subcommand that was chosen.
+using SetBody = std::function<void(CommandBody)>;
+
+// How to compile: --target and the options of the fingerprint.
+struct CompileFlags {
+  std::string target = "cpu";
+  std::string numerics;  // empty: fused, or what a case file says
+  bool fast_math = false;
+  bool allow_tf32 = false;
+  bool no_fuse = false;
+  bool no_cache = false;
+  std::vector<std::string> symbols;
+};
+void AddCompileFlags(CLI::App& command, CompileFlags& flags);
+// The flags over `options`; what is not given stays.
+absl::Status ApplyCompileFlags(const CompileFlags& flags, CompileOptions& options);
+// Loads the graph and resolves the flags.
+absl::StatusOr<CompileSpec> MakeSpec(CommandContext& context, const std::string& graph_path, const CompileFlags& flags);
+
+// One for each command, each in a file of its own.
+void RegisterRunCommand(CLI::App& app, const SetBody& set_body);
+void RegisterCompileCommand(CLI::App& app, const SetBody& set_body);
+void RegisterExplainCommand(CLI::App& app, const SetBody& set_body);
+void RegisterVerifyCommand(CLI::App& app, const SetBody& set_body);
+void RegisterBenchCommand(CLI::App& app, const SetBody& set_body);
+void RegisterFmtCommand(CLI::App& app, const SetBody& set_body);
+void RegisterDevicesCommand(CLI::App& app, const SetBody& set_body);
+void RegisterCacheCommand(CLI::App& app, const SetBody& set_body);
+
+}  // namespace fuseline::cli

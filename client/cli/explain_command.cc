@@ -1,0 +1,126 @@
+// fuseline explain GRAPH: the fusion plan, kernel by kernel, with bytes and launches before and after.
+#include <iostream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/command.h"
+#include "client/cli/json_output.h"
+#include "client/cli/text_output.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+
+namespace fuseline::cli {
+namespace {
+
+struct ExplainCommandFlags {
+  std::string graph;
+  bool why = false;
+  bool key = false;
+  bool source = false;
+  std::string html;
+  CompileFlags compile;
+};
+
+const KernelImage* FindImage(const Artifact& artifact, const std::string& name) {
+  for (const KernelImage& image : artifact.kernels) {
+    if (image.entry == name) return &image;
+  }
+  return nullptr;
+}
+
+std::string KernelText(const Artifact& artifact, const KernelReport& kernel, size_t index, bool with_source) {
+  std::string text = absl::StrFormat("\nkernel %d: %s\n  kind       %s\n  schedule   %s\n  ops        %s\n", static_cast<int>(index), kernel.name, kernel.kind,
+                                     kernel.schedule, absl::StrJoin(kernel.ops, ", "));
+  absl::StrAppend(&text, "  tensors    ", kernel.tensors_read, " read, ", kernel.tensors_written, " written\n");
+  absl::StrAppend(&text, "  bytes      ", BytesText(static_cast<double>(kernel.bytes_read)), " read, ",
+                  BytesText(static_cast<double>(kernel.bytes_written)), " written (unfused: ", BytesText(static_cast<double>(kernel.unfused_bytes)),
+                  " in ", kernel.unfused_kernels, kernel.unfused_kernels == 1 ? " kernel)\n" : " kernels)\n");
+  const KernelImage* image = FindImage(artifact, kernel.name);
+  if (image == nullptr) return text;
+  if (artifact.target.is_cuda()) {
+    const KernelResources& r = image->resources;
+    absl::StrAppend(&text, "  registers  ", r.registers, ", shared ", r.static_shared_bytes, " bytes, spills ", r.spill_store_bytes, " stored / ",
+                    r.spill_load_bytes, " loaded bytes\n");
+  }
+  if (with_source) absl::StrAppend(&text, "  source\n", image->source, "\n");
+  return text;
+}
+
+std::string ReportText(const std::string& graph_name, const CompileResult& result, const ExplainCommandFlags& flags) {
+  const ArtifactReport& report = result.artifact->report;
+  std::string text = absl::StrCat("graph ", graph_name, ": ", SummaryText(result.summary), "\n");
+  absl::StrAppend(&text, report.kernels_before(), report.kernels_before() == 1 ? " kernel" : " kernels", " -> ", report.kernels_after(), ", ",
+                  report.transfers_before(), " tensor transfers -> ", report.transfers_after(), ", ", report.intermediates_removed,
+                  report.intermediates_removed == 1 ? " intermediate removed\n" : " intermediates removed\n");
+  absl::StrAppend(&text, "bytes moved: ", BytesText(static_cast<double>(report.bytes_before())), " -> ",
+                  BytesText(static_cast<double>(report.bytes_after())), "\n");
+  for (size_t i = 0; i < report.kernels.size(); ++i) absl::StrAppend(&text, KernelText(*result.artifact, report.kernels[i], i, flags.source));
+  if (flags.why) {
+    absl::StrAppend(&text, "\nnot fused:", report.refusals.empty() ? " nothing was refused\n" : "\n");
+    for (const FusionRefusal& r : report.refusals) absl::StrAppend(&text, "  ", r.producer, " into ", r.consumer, ": ", r.reason, "\n");
+  }
+  return text;
+}
+
+absl::StatusOr<int> RunExplain(const ExplainCommandFlags& flags, CommandContext& context) {
+  if (!flags.html.empty()) return Unimplemented("--html", "the HTML report comes later; --json has everything that it will show");
+  FUSELINE_ASSIGN_OR_RETURN(const CompileSpec spec, MakeSpec(context, flags.graph, flags.compile));
+  FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
+  context.Progress("compiling…");
+  FUSELINE_ASSIGN_OR_RETURN(const CompileResult result, backend->Compile(spec));
+  std::vector<KeyField> key;
+  if (flags.key) {
+    FUSELINE_ASSIGN_OR_RETURN(ExplainResult explained, backend->Explain(spec, {.key = true}));
+    key = std::move(explained.key_fields);
+  }
+  context.ClearProgress();
+  if (context.json()) {
+    Json json = SummaryJson(result.summary);
+    json["graph"] = spec.graph->name;
+    json["report"] = ReportJson(result.artifact->report);
+    Json images = Json::array();
+    for (const KernelImage& image : result.artifact->kernels) {
+      Json entry = {{"name", image.entry},
+                    {"image_bytes", image.bytes.size()},
+                    {"registers", image.resources.registers},
+                    {"shared_bytes", image.resources.static_shared_bytes},
+                    {"spill_store_bytes", image.resources.spill_store_bytes},
+                    {"spill_load_bytes", image.resources.spill_load_bytes}};
+      if (flags.source) entry["source"] = image.source;
+      images.push_back(std::move(entry));
+    }
+    json["images"] = std::move(images);
+    if (flags.key) {
+      Json fields = Json::array();
+      for (const KeyField& f : key) fields.push_back({{"name", f.name}, {"value", f.value}, {"digest", f.digest}});
+      json["key"] = std::move(fields);
+    }
+    PrintJson(json);
+    return 0;
+  }
+  std::cout << ReportText(spec.graph->name, result, flags);
+  if (flags.key) {
+    std::cout << "\nkey " << result.summary.fingerprint.ToHex() << "\n";
+    for (const KeyField& f : key) std::cout << absl::StreamFormat("  %-24s %s  %s\n", f.name, f.digest, f.value);
+  }
+  std::cout << std::flush;
+  return 0;
+}
+
+}  // namespace
+
+void RegisterExplainCommand(CLI::App& app, const SetBody& set_body) {
+  auto flags = std::make_shared<ExplainCommandFlags>();
+  CLI::App* command = app.add_subcommand("explain", "the fusion plan, kernel by kernel, with bytes and launches before and after");
+  command->add_option("graph", flags->graph, "GRAPH: .fl, .pb, or -")->required();
+  command->add_flag("--why", flags->why, "also what was not fused, and why");
+  command->add_flag("--key", flags->key, "also the fields of the fingerprint with their digests");
+  command->add_flag("--source", flags->source, "also the kernels' source");
+  command->add_option("--html", flags->html, "an HTML report (comes later)");
+  AddCompileFlags(*command, flags->compile);
+  command->callback([=] { set_body([flags](CommandContext& context) { return RunExplain(*flags, context); }); });
+}
+
+}  // namespace fuseline::cli

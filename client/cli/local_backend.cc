@@ -1,0 +1,151 @@
+// An engine in this process does the work. The only file of client/ that includes the engine.
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "client/cli/backend.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+#include "server/engine/engine.h"
+
+namespace fuseline::cli {
+namespace {
+
+client::CompileSummary Summarize(const fuseline::CompileResult& result) {
+  client::CompileSummary summary;
+  summary.fingerprint = result.artifact->fingerprint;
+  summary.outcome = std::string(cache::OutcomeName(result.outcome));
+  summary.elapsed = result.elapsed;
+  summary.build_time = result.build_time;
+  summary.target = result.artifact->target;
+  return summary;
+}
+
+absl::Status InputError(const std::string& name, const std::string& message) {
+  return InvalidArgument(ErrorReason::kTensorMismatch, name, absl::StrCat("input '", name, "' ", message));
+}
+
+absl::StatusOr<std::vector<Tensor>> InGraphOrder(const Graph& graph, const std::vector<NamedTensor>& inputs) {
+  absl::flat_hash_map<std::string, const Tensor*> by_name;
+  for (const NamedTensor& input : inputs) {
+    if (!by_name.emplace(input.name, &input.tensor).second) return InputError(input.name, "is given twice");
+  }
+  std::vector<Tensor> ordered;
+  for (const ValueId id : graph.inputs) {
+    const auto it = by_name.find(graph.value(id).name);
+    if (it == by_name.end()) return InputError(graph.value(id).name, "has no tensor");
+    ordered.push_back(*it->second);
+    by_name.erase(it);
+  }
+  if (!by_name.empty()) return InputError(by_name.begin()->first, "is not an input of the graph");
+  return ordered;
+}
+
+class LocalBackend : public Backend {
+ public:
+  explicit LocalBackend(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  absl::StatusOr<CompileResult> Compile(const CompileSpec& spec) override {
+    FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
+    FUSELINE_ASSIGN_OR_RETURN(const fuseline::CompileResult compiled, engine_->Compile(request));
+    return CompileResult{Summarize(compiled), compiled.artifact};
+  }
+
+  absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs) override {
+    FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
+    FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> ordered, InGraphOrder(request.graph, inputs));
+    FUSELINE_ASSIGN_OR_RETURN(fuseline::ExecuteResult executed, engine_->Execute(request, ordered, {}));
+    ExecuteResult result;
+    result.summary = Summarize(executed.compiled);
+    for (size_t i = 0; i < executed.execution.outputs.size(); ++i) {
+      result.outputs.push_back({request.graph.outputs[i].name, std::move(executed.execution.outputs[i])});
+    }
+    result.queue_time = absl::Microseconds(executed.execution.queue_micros);
+    result.run_time = absl::Microseconds(executed.execution.run_micros);
+    result.device = executed.execution.device;
+    return result;
+  }
+
+  absl::StatusOr<ExplainResult> Explain(const CompileSpec& spec, const ExplainOptions& options) override {
+    FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
+    FUSELINE_ASSIGN_OR_RETURN(const fuseline::CompileResult compiled, engine_->Compile(request));
+    ExplainResult result;
+    result.summary = Summarize(compiled);
+    result.report = compiled.artifact->report;
+    if (options.stages) {
+      FUSELINE_ASSIGN_OR_RETURN(StageDump dump, engine_->DumpStages(request));
+      result.stages = std::move(dump.stages);
+    }
+    if (options.key) {
+      Fingerprint fingerprint;
+      FUSELINE_ASSIGN_OR_RETURN(result.key_fields, engine_->ExplainKey(request, &fingerprint));
+    }
+    return result;
+  }
+
+  absl::StatusOr<VerifyResult> VerifyWithReference(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
+                                                   const Tolerance& tolerance) override {
+    FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
+    FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> ordered, InGraphOrder(request.graph, inputs));
+    FUSELINE_ASSIGN_OR_RETURN(const fuseline::VerifyResult verified, engine_->Verify(request, ordered, {}, tolerance));
+    return VerifyResult{Summarize(verified.compiled), verified.passed, verified.outputs};
+  }
+
+  absl::StatusOr<BenchResult> Bench(const CompileSpec& spec, const std::vector<NamedTensor>& inputs, int warmup, int iterations) override {
+    FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
+    FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> ordered, InGraphOrder(request.graph, inputs));
+    FUSELINE_ASSIGN_OR_RETURN(const fuseline::CompileResult compiled, engine_->Compile(request));
+    FUSELINE_ASSIGN_OR_RETURN(executor::BenchResult bench, engine_->Bench(compiled.artifact, ordered, warmup, iterations));
+    return BenchResult{Summarize(compiled), compiled.artifact->report, std::move(bench.micros), bench.copy_bytes_per_second};
+  }
+
+  absl::StatusOr<ServerInfo> Info() override {
+    const EngineInfo info = engine_->Info();
+    ServerInfo result;
+    result.version = "local";
+    result.compiler_identity = info.compiler_identity;
+    for (const fuseline::TargetInfo& t : info.targets) result.targets.push_back({t.target.ToString(), t.can_compile, t.can_execute, t.reason});
+    for (const executor::DeviceInfo& d : info.devices) {
+      result.devices.push_back({d.ordinal, d.name, d.target.ToString(), d.memory_bytes, d.healthy, d.executions, d.queue_depth});
+    }
+    result.limits = engine_->limits();
+    return result;
+  }
+
+  absl::StatusOr<CacheStats> GetCacheStats() override {
+    const cache::StoreStats stats = engine_->CacheStats();
+    CacheStats result;
+    for (const cache::LevelStats& l : stats.levels) {
+      result.levels.push_back({l.level, l.entries, l.size_bytes, l.hits, l.misses, l.corrupt, l.evictions, l.errors});
+    }
+    result.builds = stats.builds;
+    result.joins = stats.joins;
+    return result;
+  }
+
+ private:
+  static absl::StatusOr<CompileRequest> MakeRequest(const CompileSpec& spec) {
+    if (spec.graph == nullptr) return InvalidArgument(ErrorReason::kOptionInvalid, "graph", "a graph is needed");
+    CompileRequest request;
+    request.graph = *spec.graph;
+    request.symbols = spec.symbols;
+    if (spec.target.has_value()) request.target = *spec.target;
+    request.options = spec.options;
+    request.bypass_cache = spec.bypass_cache;
+    return request;
+  }
+
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeLocalBackend(const BackendOptions& options) {
+  EngineOptions engine_options;
+  engine_options.cache_dir = options.cache_dir;
+  engine_options.executor.cpu_threads = options.device_threads;
+  FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(engine_options));
+  return std::unique_ptr<Backend>(new LocalBackend(std::move(engine)));
+}
+
+}  // namespace fuseline::cli

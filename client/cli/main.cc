@@ -1,0 +1,48 @@
+// fuseline: the command line. Wiring only; each command is in <name>_command.cc.
+// Tested by tests/unit/client/cli_test.cc
+#include <iostream>
+
+#include "client/cli/command.h"
+#include "client/cli/json_output.h"
+
+int main(int argc, char** argv) {
+  namespace cli = fuseline::cli;
+  std::ios::sync_with_stdio(false);
+  CLI::App app("Compiles tensor graphs into fused kernels and runs them.", "fuseline");
+  app.require_subcommand(1);
+  app.fallthrough();  // global flags may follow the command
+  cli::GlobalFlags flags;
+  CLI::Option* server = app.add_option("--server", flags.server, "HOST:PORT or unix:PATH of a server; default: $FUSELINE_SERVER, else --local");
+  app.add_flag("--local", flags.local, "an engine in this process")->excludes(server);
+  app.add_flag("--json", flags.json, "results as JSON");
+  app.add_option("--cache-dir", flags.cache_dir, "with --local: folder of the disk cache; default: none");
+  app.add_option("--threads", flags.threads, "with --local: threads of the CPU device; 0: one for each core")->check(CLI::NonNegativeNumber);
+  app.add_option("--timeout", flags.timeout_seconds, "with --server: seconds for each call; 0: no limit")->check(CLI::NonNegativeNumber);
+
+  cli::CommandBody body;
+  const cli::SetBody set_body = [&body](cli::CommandBody b) { body = std::move(b); };
+  cli::RegisterRunCommand(app, set_body);
+  cli::RegisterCompileCommand(app, set_body);
+  cli::RegisterExplainCommand(app, set_body);
+  cli::RegisterVerifyCommand(app, set_body);
+  cli::RegisterBenchCommand(app, set_body);
+  cli::RegisterFmtCommand(app, set_body);
+  cli::RegisterDevicesCommand(app, set_body);
+  cli::RegisterCacheCommand(app, set_body);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+
+  cli::CommandContext context(flags);
+  const absl::StatusOr<int> code = body(context);
+  context.ClearProgress();
+  if (code.ok()) return *code;
+  if (context.json()) {
+    cli::PrintJson({{"error", cli::ErrorJson(code.status())}});
+  } else {
+    std::cerr << "error: " << cli::ErrorText(code.status()) << "\n";
+  }
+  return 1;
+}

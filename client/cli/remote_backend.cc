@@ -1,0 +1,43 @@
+// A server does the work, through the client library.
+#include "client/cli/backend.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+
+namespace fuseline::cli {
+namespace {
+
+class RemoteBackend : public Backend {
+ public:
+  explicit RemoteBackend(std::unique_ptr<client::Client> client) : client_(std::move(client)) {}
+
+  absl::StatusOr<CompileResult> Compile(const CompileSpec& spec) override { return client_->Compile(spec, /*include_source=*/true); }
+  absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs) override {
+    return client_->Execute(spec, inputs);
+  }
+  absl::StatusOr<ExplainResult> Explain(const CompileSpec& spec, const ExplainOptions& options) override {
+    return client_->Explain(spec, options);
+  }
+  absl::StatusOr<VerifyResult> VerifyWithReference(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
+                                                   const Tolerance& tolerance) override {
+    return client_->Verify(spec, inputs, {}, tolerance);
+  }
+  absl::StatusOr<BenchResult> Bench(const CompileSpec&, const std::vector<NamedTensor>&, int, int) override {
+    return Unimplemented("bench", "'bench' measures on this machine: use --local");
+  }
+  absl::StatusOr<ServerInfo> Info() override { return client_->GetServerInfo(); }
+  absl::StatusOr<CacheStats> GetCacheStats() override { return client_->GetCacheStats(); }
+
+ private:
+  std::unique_ptr<client::Client> client_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeRemoteBackend(const BackendOptions& options) {
+  client::ClientOptions client_options;
+  client_options.deadline = options.deadline;
+  FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> client, client::Client::Connect(options.server, client_options));
+  return std::unique_ptr<Backend>(new RemoteBackend(std::move(client)));
+}
+
+}  // namespace fuseline::cli
