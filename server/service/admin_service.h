@@ -1,0 +1,51 @@
+// fuseline.v1.AdminService: what the server is and has.
+// Pipeline: message -> AdminHandler -> Engine -> message. proto/fuseline/v1/admin_service.proto has the codes of each method.
+// Thread-safety: thread-safe, as the engine is. Blocking: never, so that it is answered while everything else waits.
+// Tested by tests/unit/service/admin_service_test.cc
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "fuseline/v1/admin_service.pb.h"
+#include "server/engine/engine.h"
+#include "server/service/call_context.h"
+
+namespace grpc {
+class Service;
+}
+
+namespace fuseline::service {
+
+class CallRunner;
+
+// What the handler says of the server besides what the engine knows.
+struct ServerFacts {
+  std::string version;
+  int64_t max_message_bytes = 0;
+  absl::Time started;
+};
+
+class AdminHandler {
+ public:
+  // The engine outlives it.
+  AdminHandler(Engine& engine, ServerFacts facts, std::function<bool()> is_draining)
+      : engine_(engine), facts_(std::move(facts)), is_draining_(std::move(is_draining)) {}
+
+  absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo(const v1::GetServerInfoRequest& request, const CallContext& context) const;
+  absl::StatusOr<v1::GetCacheStatsResponse> GetCacheStats(const v1::GetCacheStatsRequest& request, const CallContext& context) const;
+
+ private:
+  Engine& engine_;
+  const ServerFacts facts_;
+  const std::function<bool()> is_draining_;
+};
+
+// The service for grpc::ServerBuilder; engine and runner outlive it.
+std::unique_ptr<grpc::Service> MakeAdminService(Engine& engine, CallRunner& runner, ServerFacts facts);
+
+}  // namespace fuseline::service

@@ -1,0 +1,115 @@
+#include "server/service/call_log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "nlohmann/json.hpp"
+
+namespace fuseline::service {
+namespace {
+
+const char* LevelName(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+    case LogLevel::kOff:
+      break;
+  }
+  return "off";
+}
+
+// JSON's escapes serve both formats. `replace`: what is no UTF-8 becomes U+FFFD.
+std::string Quote(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
+}
+
+bool IsPlain(const std::string& text) {
+  if (text.empty()) return false;
+  for (const char c : text) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-' ||
+                       c == '/' || c == ':' || c == '[' || c == ']' || c == '%';
+    if (!plain) return false;
+  }
+  return true;
+}
+
+bool IsNumber(const std::string& text) {
+  if (text.empty() || text.size() > 18) return false;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return false;
+  }
+  return text == "0" || text[0] != '0';
+}
+
+std::string FormatAt(LogFormat format, const std::string& time, LogLevel level, const std::string& event, const LogFields& fields) {
+  std::string line;
+  const auto add = [&](const std::string& name, const std::string& value) {
+    if (format == LogFormat::kJson) {
+      absl::StrAppend(&line, line.empty() ? "{" : ", ", Quote(name), ": ", IsNumber(value) ? value : Quote(value));
+    } else {
+      absl::StrAppend(&line, line.empty() ? "" : " ", name, "=", IsPlain(value) ? value : Quote(value));
+    }
+  };
+  if (!time.empty()) add("time", time);
+  add("level", LevelName(level));
+  add("event", event);
+  for (const auto& [name, value] : fields) add(name, value);
+  if (format == LogFormat::kJson) line += "}";
+  return line;
+}
+
+}  // namespace
+
+std::string FormatLogLine(LogFormat format, LogLevel level, const std::string& event, const LogFields& fields) {
+  return FormatAt(format, "", level, event, fields);
+}
+
+LogFields CallFields(const CallRecord& record) {
+  LogFields fields = {{"request_id", record.request_id},
+                      {"method", record.method},
+                      {"code", record.code},
+                      {"latency_us", absl::StrCat(record.latency_micros)},
+                      {"queue_us", absl::StrCat(record.queue_micros)},
+                      {"request_bytes", absl::StrCat(record.request_bytes)},
+                      {"response_bytes", absl::StrCat(record.response_bytes)},
+                      {"peer", record.peer}};
+  if (!record.reason.empty()) fields.emplace_back("reason", record.reason);
+  if (!record.message.empty()) fields.emplace_back("message", record.message);
+  return fields;
+}
+
+class Logger::Impl {
+ public:
+  Impl(LogFormat format, LogLevel least) : format(format), least(least), out("fuseline", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
+    out.set_pattern("%v");  // the line has everything
+    out.flush_on(spdlog::level::trace);
+  }
+  const LogFormat format;
+  const LogLevel least;
+  spdlog::logger out;  // thread-safe
+};
+
+Logger::Logger(LogFormat format, LogLevel least) : impl_(std::make_unique<Impl>(format, least)) {}
+Logger::~Logger() = default;
+
+void Logger::Log(LogLevel level, const std::string& event, const LogFields& fields) const {
+  if (level < impl_->least || level == LogLevel::kOff) return;
+  const std::string time = absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
+  impl_->out.log(spdlog::level::info, spdlog::string_view_t(FormatAt(impl_->format, time, level, event, fields)));
+}
+
+void Logger::LogCall(const CallRecord& record) const {
+  const bool ours = record.code == "INTERNAL" || record.code == "DATA_LOSS";
+  Log(ours ? LogLevel::kError : LogLevel::kInfo, "call", CallFields(record));
+}
+
+}  // namespace fuseline::service
