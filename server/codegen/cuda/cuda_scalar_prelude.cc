@@ -1,0 +1,148 @@
+// Tested by tests/unit/prelude/cuda_prelude_test.cc.
+#include "server/codegen/cuda/cuda_prelude_tables.h"
+#include "server/codegen/prelude_template.h"
+#include "server/codegen/shared_scalar_prelude.h"
+
+namespace fuseline::codegen {
+namespace {
+
+// NVRTC knows the math functions and the conversion intrinsics without a header. Without --use_fast_math they are within 4 ulp in
+// f32 and 2 in f64, save lgamma, which is why lgamma in f32 goes by way of f64.
+#define FUSELINE_UNARY(NAME) \
+  {"fl_" NAME "_@S", kFloats, kNoType, "FL_FN @T fl_" NAME "_@S(@T a) { return " NAME "@L(a); }"}
+#define FUSELINE_BINARY(NAME) \
+  {"fl_" NAME "_@S", kFloats, kNoType, "FL_FN @T fl_" NAME "_@S(@T a, @T b) { return " NAME "@L(a, b); }"}
+
+constexpr PreludeTemplate kTemplates[] = {
+    {"FL_FN", kNoType, kNoType, "#define FL_FN static __device__ __forceinline__"},
+
+    {"fl_bits_f32", kNoType, kNoType, "FL_FN unsigned fl_bits_f32(float a) { return __float_as_uint(a); }"},
+    {"fl_from_bits_f32", kNoType, kNoType, "FL_FN float fl_from_bits_f32(unsigned a) { return __uint_as_float(a); }"},
+    {"fl_bits_f64", kNoType, kNoType,
+     "FL_FN unsigned long long fl_bits_f64(double a) { return (unsigned long long)__double_as_longlong(a); }"},
+    {"fl_from_bits_f64", kNoType, kNoType,
+     "FL_FN double fl_from_bits_f64(unsigned long long a) { return __longlong_as_double((long long)a); }"},
+
+    {"fl_abs_@S", kFloats, kNoType, "FL_FN @T fl_abs_@S(@T a) { return fabs@L(a); }"},
+    {"fl_round_@S", kFloats, kNoType, "FL_FN @T fl_round_@S(@T a) { return rint@L(a); }"},
+    FUSELINE_UNARY("floor"),
+    FUSELINE_UNARY("ceil"),
+    FUSELINE_UNARY("trunc"),
+    FUSELINE_UNARY("sqrt"),
+    FUSELINE_UNARY("rsqrt"),
+    FUSELINE_UNARY("exp"),
+    FUSELINE_UNARY("exp2"),
+    FUSELINE_UNARY("expm1"),
+    FUSELINE_UNARY("log"),
+    FUSELINE_UNARY("log2"),
+    FUSELINE_UNARY("log10"),
+    FUSELINE_UNARY("log1p"),
+    FUSELINE_UNARY("sin"),
+    FUSELINE_UNARY("cos"),
+    FUSELINE_UNARY("tan"),
+    FUSELINE_UNARY("asin"),
+    FUSELINE_UNARY("acos"),
+    FUSELINE_UNARY("atan"),
+    FUSELINE_UNARY("sinh"),
+    FUSELINE_UNARY("cosh"),
+    FUSELINE_UNARY("tanh"),
+    FUSELINE_UNARY("asinh"),
+    FUSELINE_UNARY("acosh"),
+    FUSELINE_UNARY("atanh"),
+    FUSELINE_UNARY("erf"),
+    FUSELINE_UNARY("erfc"),
+    {"fl_lgamma_f32", kNoType, kNoType, "FL_FN float fl_lgamma_f32(float a) { return (float)lgamma((double)a); }"},
+    {"fl_lgamma_f64", kNoType, kNoType, "FL_FN double fl_lgamma_f64(double a) { return lgamma(a); }"},
+    FUSELINE_BINARY("fmod"),
+    FUSELINE_BINARY("pow"),
+    FUSELINE_BINARY("atan2"),
+    FUSELINE_BINARY("hypot"),
+    FUSELINE_BINARY("copysign"),
+
+    // One instruction since sm_80; it orders -0.0 below +0.0. In f64 there is none.
+    {"fl_maximum_f32", kNoType, kNoType,
+     R"(FL_FN float fl_maximum_f32(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  const float m = a < b ? b : a;
+  const float z = a == b ? fl_from_bits_f32(fl_bits_f32(a) & fl_bits_f32(b)) : m;
+  return b != b ? b : z;
+#endif
+})"},
+    {"fl_minimum_f32", kNoType, kNoType,
+     R"(FL_FN float fl_minimum_f32(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  const float m = b < a ? b : a;
+  const float z = a == b ? fl_from_bits_f32(fl_bits_f32(a) | fl_bits_f32(b)) : m;
+  return b != b ? b : z;
+#endif
+})"},
+    {"fl_fmax_@S", kFloats, kNoType, "FL_FN @T fl_fmax_@S(@T a, @T b) { return fmax@L(a, b); }"},
+    {"fl_fmin_@S", kFloats, kNoType, "FL_FN @T fl_fmin_@S(@T a, @T b) { return fmin@L(a, b); }"},
+
+    // The conversion instructions truncate and saturate; NaN gives 0 only from f32 to 32 bits.
+    {"fl_cast_f32_to_i32", kNoType, kNoType, "FL_FN int fl_cast_f32_to_i32(float a) { return __float2int_rz(a); }"},
+    {"fl_cast_f64_to_i32", kNoType, kNoType,
+     "FL_FN int fl_cast_f64_to_i32(double a) { return a == a ? __double2int_rz(a) : 0; }"},
+    {"fl_cast_f32_to_i64", kNoType, kNoType,
+     "FL_FN long long fl_cast_f32_to_i64(float a) { return a == a ? __float2ll_rz(a) : 0; }"},
+    {"fl_cast_f64_to_i64", kNoType, kNoType,
+     "FL_FN long long fl_cast_f64_to_i64(double a) { return a == a ? __double2ll_rz(a) : 0; }"},
+    {"fl_cast_@S_to_@s", kFloats, kSmallInts,
+     R"(FL_FN @t fl_cast_@S_to_@s(@T a) {
+  const int i = fl_cast_@S_to_i32(a);
+  const int low = i < @lo ? @lo : i;
+  return (@t)(low > @hi ? @hi : low);
+})"},
+
+    // Hot: one instruction each way. NaN becomes the canonical NaN.
+    {"fl_load_f16", kNoType, kNoType,
+     R"(FL_FN float fl_load_f16(fl_f16 a) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(a.bits));
+  return r;
+})"},
+    {"fl_store_f16", kNoType, kNoType,
+     R"(FL_FN fl_f16 fl_store_f16(float a) {
+  unsigned short r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(a));
+  return {r};
+})"},
+    {"fl_round_f16_f32", kNoType, kNoType,
+     "FL_FN float fl_round_f16_f32(float a) { return fl_load_f16(fl_store_f16(a)); }"},
+    {"fl_store_bf16", kNoType, kNoType,
+     R"(FL_FN fl_bf16 fl_store_bf16(float a) {
+#if __CUDA_ARCH__ >= 800
+  unsigned short r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(a));
+  return {r};
+#else
+  const unsigned u = fl_bits_f32(a);
+  const unsigned r = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  const unsigned n = (u >> 16) | 0x40u;
+  return {(unsigned short)(a != a ? n : r)};
+#endif
+})"},
+    {"fl_round_bf16_f32", kNoType, kNoType,
+     "FL_FN float fl_round_bf16_f32(float a) { return fl_load_bf16(fl_store_bf16(a)); }"},
+};
+
+#undef FUSELINE_UNARY
+#undef FUSELINE_BINARY
+
+}  // namespace
+
+absl::Span<const PreludeFunction> CudaScalarPrelude() {
+  static const PreludeTable* const table =
+      new PreludeTable({kTemplates, SharedScalarTemplates(), SharedStorageTemplates()});
+  return table->functions();
+}
+
+}  // namespace fuseline::codegen
