@@ -11,6 +11,7 @@ Array Array::Make(DType dtype, Shape shape) {
   Array array;
   array.dtype = dtype;
   array.shape = std::move(shape);
+  array.strides = DenseStrides(array.shape);
   const size_t count = static_cast<size_t>(array.size());
   if (IsFloat(dtype)) {
     array.f = std::make_shared<std::vector<double>>(count);
@@ -18,6 +19,45 @@ Array Array::Make(DType dtype, Shape shape) {
     array.i = std::make_shared<std::vector<int64_t>>(count);
   }
   return array;
+}
+
+bool Array::is_dense() const {
+  if (offset != 0 || size() != static_cast<int64_t>(is_float() ? f->size() : i->size())) return false;
+  const Shape dense = DenseStrides(shape);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] > 1 && strides[d] != dense[d]) return false;
+  }
+  return true;
+}
+
+namespace {
+
+template <typename T>
+void Gather(const Array& view, const std::vector<T>& from, std::vector<T>& to) {
+  std::vector<int64_t> position(view.shape.size(), 0);
+  int64_t at = view.offset;
+  for (T& element : to) {
+    element = from[static_cast<size_t>(at)];
+    for (size_t d = view.shape.size(); d-- > 0;) {
+      at += view.strides[d];
+      if (++position[d] < view.shape[d]) break;
+      at -= view.strides[d] * view.shape[d];
+      position[d] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+Array Dense(const Array& array) {
+  if (array.is_dense()) return array;
+  Array dense = Array::Make(array.dtype, array.shape);
+  if (array.is_float()) {
+    Gather(array, *array.f, *dense.f);
+  } else {
+    Gather(array, *array.i, *dense.i);
+  }
+  return dense;
 }
 
 Array FromTensor(const Tensor& tensor) {
@@ -35,7 +75,8 @@ Array FromTensor(const Tensor& tensor) {
   return array;
 }
 
-Tensor ToTensor(const Array& array) {
+Tensor ToTensor(const Array& given) {
+  const Array array = Dense(given);
   Tensor tensor = Tensor::Allocate(array.dtype, array.shape);
   const int64_t count = array.size();
   for (int64_t k = 0; k < count; ++k) {
@@ -48,8 +89,9 @@ Tensor ToTensor(const Array& array) {
   return tensor;
 }
 
-Array Stored(const Array& array) {
-  if (!IsHalf(array.dtype)) return array;
+Array Stored(const Array& given) {
+  if (!IsHalf(given.dtype)) return given;
+  const Array array = Dense(given);
   Array stored = Array::Make(array.dtype, array.shape);
   for (size_t k = 0; k < array.f->size(); ++k) (*stored.f)[k] = RoundToDType(array.dtype, (*array.f)[k]);
   return stored;

@@ -1,6 +1,8 @@
-// The interpreter's values: dense row-major arrays of doubles (floats) or 64-bit integers (integers and bool).
+// The interpreter's values: arrays of doubles (floats) or 64-bit integers (integers and bool), and views of them: a view of a broadcast
+// may have far more elements than there is memory.
 // Pipeline: Tensor -> Array -> ops -> Array -> Tensor.
-// Ownership: copies share the elements, which are not changed once they are shared. Thread-safety: thread-compatible.
+// Units: strides and offset in elements. Ownership: copies and views share the elements, which are not changed once they are shared.
+// Thread-safety: thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +20,21 @@ namespace fuseline::reference {
 struct Array {
   DType dtype = DType::kInvalid;
   Shape shape;
+  Shape strides;
+  int64_t offset = 0;
   std::shared_ptr<std::vector<double>> f;
   std::shared_ptr<std::vector<int64_t>> i;
 
+  // Dense row-major zeros.
   static Array Make(DType dtype, Shape shape);
   bool is_float() const { return f != nullptr; }
   int64_t size() const { return ElementCount(shape); }
+  // Whether element k of the row-major order is element k of `f` or `i`.
+  bool is_dense() const;
 };
+
+// The same values, dense. Shares the elements where they are dense already.
+Array Dense(const Array& array);
 
 Array FromTensor(const Tensor& tensor);
 // Rounds to the storage dtype.

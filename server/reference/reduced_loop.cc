@@ -4,8 +4,9 @@
 
 namespace fuseline::reference {
 
-ReducedLoop::ReducedLoop(const Shape& shape, const std::vector<int64_t>& dims) {
-  const Shape strides = DenseStrides(shape);
+ReducedLoop::ReducedLoop(const Array& array, const std::vector<int64_t>& dims) : start_(array.offset) {
+  const Shape& shape = array.shape;
+  const Shape& strides = array.strides;
   for (size_t d = 0; d < shape.size(); ++d) {
     const bool is_reduced = std::binary_search(dims.begin(), dims.end(), static_cast<int64_t>(d));
     (is_reduced ? reduced_count_ : kept_count_) *= shape[d];

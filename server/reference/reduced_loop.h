@@ -5,14 +5,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/ir/types.h"
+#include "server/reference/array.h"
 
 namespace fuseline::reference {
 
 class ReducedLoop {
  public:
-  // `dims`: the reduced ones, sorted.
-  ReducedLoop(const Shape& shape, const std::vector<int64_t>& dims);
+  // `dims`: the reduced ones, sorted. Offsets are into the array's elements.
+  ReducedLoop(const Array& array, const std::vector<int64_t>& dims);
 
   int64_t kept_count() const { return kept_count_; }
   int64_t reduced_count() const { return reduced_count_; }
@@ -20,7 +20,7 @@ class ReducedLoop {
   // Calls body(kept position, offset of its first element) in row-major order of the kept dims.
   template <typename Body>
   void ForEachKept(const Body& body) const {
-    Walk(kept_, kept_count_, body);
+    Walk(kept_, kept_count_, [&](int64_t position, int64_t offset) { body(position, start_ + offset); });
   }
   // Calls body(position among the reduced ones, offset) for the elements of the kept position that starts at `base`.
   template <typename Body>
@@ -60,6 +60,7 @@ class ReducedLoop {
   }
 
   std::vector<Axis> kept_, reduced_;
+  int64_t start_ = 0;
   int64_t kept_count_ = 1, reduced_count_ = 1;
 };
 

@@ -74,7 +74,7 @@ Array PerKept(const OpContext& context, const ReducedLoop& loop, size_t result_i
 }
 
 Array Softmax(const OpContext& context, const Array& x, bool log) {
-  const ReducedLoop loop(x.shape, ReducedDims(context, x.shape.size()));
+  const ReducedLoop loop(x, ReducedDims(context, x.shape.size()));
   Array result = Array::Make(x.dtype, x.shape);
   loop.ForEachKept([&](int64_t, int64_t base) {
     const double max = LargestOf(x, loop, base);
@@ -113,7 +113,7 @@ const Array* Optional(const std::vector<Array>& operands, size_t index) {
 // layer_norm and rms_norm: weight and bias have the shape of the normalised dims.
 Array NormalizeDims(const OpContext& context, const std::vector<Array>& operands, bool root_mean_square) {
   const Array& x = operands[0];
-  const ReducedLoop loop(x.shape, ReducedDims(context, x.shape.size()));
+  const ReducedLoop loop(x, ReducedDims(context, x.shape.size()));
   Array y = Array::Make(x.dtype, x.shape);
   loop.ForEachKept([&](int64_t, int64_t base) {
     Moments moments;
@@ -148,7 +148,10 @@ Array GroupNorm(const OpContext& context, const std::vector<Array>& operands) {
   const int64_t spatial = x.size() == 0 ? 1 : x.size() / (x.shape[0] * channels);
   // x as [N * groups, the elements of a group], which is how it lies.
   const Shape split = {x.shape[0] * groups, x.size() == 0 ? 0 : x.size() / (x.shape[0] * groups)};
-  const ReducedLoop loop(split, {1});
+  Array grouped = x;
+  grouped.shape = split;
+  grouped.strides = DenseStrides(split);
+  const ReducedLoop loop(grouped, {1});
   Array y = Array::Make(x.dtype, x.shape);
   loop.ForEachKept([&](int64_t, int64_t base) {
     NormalizeInto(context, x, loop, base, MomentsOf(x, loop, base, 0), Optional(operands, 1), Optional(operands, 2),
@@ -159,7 +162,7 @@ Array GroupNorm(const OpContext& context, const std::vector<Array>& operands) {
 
 std::vector<Array> BatchNorm(const OpContext& context, const std::vector<Array>& operands, bool train) {
   const Array& x = operands[0];
-  const ReducedLoop loop(x.shape, DimsButChannels(x.shape.size()));
+  const ReducedLoop loop(x, DimsButChannels(x.shape.size()));
   const size_t first_parameter = train ? 1 : 3;
   std::vector<Array> results = {Array::Make(x.dtype, x.shape)};
   if (train) {
@@ -222,7 +225,9 @@ Array MseLoss(const OpContext& context, const Array& x, const Array& target) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, const std::vector<Array>& operands) {
+absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, const std::vector<Array>& given) {
+  std::vector<Array> operands;
+  for (const Array& operand : given) operands.push_back(Dense(operand));
   const std::string& op = context.node.op;
   const Array& x = operands[0];
   if (op == "softmax" || op == "log_softmax") return std::vector<Array>{Softmax(context, x, op == "log_softmax")};
@@ -230,7 +235,7 @@ absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, c
   if (op == "group_norm") return std::vector<Array>{GroupNorm(context, operands)};
   if (op == "batch_norm" || op == "batch_norm_train") return BatchNorm(context, operands, op == "batch_norm_train");
   if (op == "mse_loss") return std::vector<Array>{MseLoss(context, x, operands[1])};
-  const ReducedLoop loop(x.shape, ReducedDims(context, x.shape.size()));
+  const ReducedLoop loop(x, ReducedDims(context, x.shape.size()));
   if (op == "mean") {
     return std::vector<Array>{PerKept(context, loop, 0, [&](int64_t base) { return MomentsOf(x, loop, base, 0).mean; })};
   }

@@ -1,6 +1,8 @@
 // Tested by tests/unit/reference/reference_interpreter_test.cc
 #include "server/reference/reference_interpreter.h"
 
+#include <new>
+#include <stdexcept>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -83,10 +85,7 @@ absl::StatusOr<std::vector<Array>> Evaluate(const OpContext& context, const std:
   return Unimplemented("", absl::StrCat("op '", context.node.op, "' has no reference"));
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, const std::vector<Tensor>& inputs, const CompileOptions& options) {
-  FUSELINE_RETURN_IF_ERROR(CheckInputs(graph, inputs));
+absl::StatusOr<std::vector<Tensor>> Run(const Graph& graph, const std::vector<Tensor>& inputs, const CompileOptions& options) {
   // Values are dropped after their last reader.
   std::vector<int64_t> readers(graph.values.size(), 0);
   std::vector<bool> returned(graph.values.size(), false);
@@ -133,6 +132,21 @@ absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, const std::vec
   std::vector<Tensor> outputs;
   for (const GraphOutput& output : graph.outputs) outputs.push_back(ToTensor(values[static_cast<size_t>(output.value)]));
   return outputs;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, const std::vector<Tensor>& inputs, const CompileOptions& options) {
+  FUSELINE_RETURN_IF_ERROR(CheckInputs(graph, inputs));
+  try {
+    return Run(graph, inputs, options);
+  } catch (const std::bad_alloc&) {
+    return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, "",
+                     "the reference interpreter has too little memory for this graph");
+  } catch (const std::length_error&) {
+    return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, "",
+                     "the reference interpreter has too little memory for this graph");
+  }
 }
 
 }  // namespace fuseline::reference

@@ -14,7 +14,7 @@
 namespace fuseline::reference {
 
 // `graph`: verified and static; `inputs` in its order. Errors: INVALID_ARGUMENT (kTensorMismatch, or a run-time index out of range);
-// UNIMPLEMENTED for an op without a reference.
+// UNIMPLEMENTED for an op without a reference; RESOURCE_EXHAUSTED for values that do not fit into memory.
 absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, const std::vector<Tensor>& inputs, const CompileOptions& options = {});
 
 }  // namespace fuseline::reference

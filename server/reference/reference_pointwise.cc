@@ -21,10 +21,9 @@ BroadcastLoop MakeLoop(const Shape& result, const std::vector<Array>& operands) 
   std::vector<std::vector<int64_t>> strides(operands.size());
   for (size_t k = 0; k < operands.size(); ++k) {
     const Shape& shape = operands[k].shape;
-    const Shape dense = DenseStrides(shape);
     strides[k].assign(result.size(), 0);
     for (size_t d = 0; d < shape.size(); ++d) {
-      if (shape[d] != 1) strides[k][result.size() - shape.size() + d] = dense[d];
+      if (shape[d] != 1) strides[k][result.size() - shape.size() + d] = operands[k].strides[d];
     }
   }
   for (size_t d = 0; d < result.size(); ++d) {
@@ -122,8 +121,8 @@ absl::StatusOr<Array> EvaluatePointwise(const OpContext& context, const std::vec
   const double* fs[kMaxOperands] = {};
   const int64_t* is[kMaxOperands] = {};
   for (size_t k = 0; k < n; ++k) {
-    fs[k] = operands[k].is_float() ? operands[k].f->data() : nullptr;
-    is[k] = operands[k].is_float() ? nullptr : operands[k].i->data();
+    fs[k] = operands[k].is_float() ? operands[k].f->data() + operands[k].offset : nullptr;
+    is[k] = operands[k].is_float() ? nullptr : operands[k].i->data() + operands[k].offset;
   }
   const auto load = [&](const int64_t* at) {
     for (size_t k = 0; k < n; ++k) {

@@ -153,7 +153,7 @@ Moments MomentsOf(const Array& operand, const ReducedLoop& loop, int64_t base, d
 }
 
 absl::StatusOr<std::vector<Array>> EvaluateReduction(const OpContext& context, const Array& operand) {
-  const ReducedLoop loop(operand.shape, ReducedDims(context, operand.shape.size()));
+  const ReducedLoop loop(operand, ReducedDims(context, operand.shape.size()));
   switch (context.node.def->reduction) {
     case ReductionKind::kSum: return std::vector<Array>{SumOrProduct(context, operand, loop, false)};
     case ReductionKind::kProd: return std::vector<Array>{SumOrProduct(context, operand, loop, true)};

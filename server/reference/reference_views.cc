@@ -1,4 +1,4 @@
-// Views and creation. Tested by tests/unit/reference/reference_interpreter_test.cc
+// Views and creation. A view shares the operand's elements. Tested by tests/unit/reference/reference_interpreter_test.cc
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -11,45 +11,30 @@ namespace {
 
 int64_t Normal(int64_t dim, size_t rank) { return dim < 0 ? dim + static_cast<int64_t>(rank) : dim; }
 
-// Where an element of the result is in the operand: offset + sum of stride * position.
-struct StridedView {
-  int64_t offset = 0;
-  std::vector<int64_t> strides;
-};
+}  // namespace
 
-template <typename T>
-void Gather(const T* from, T* to, const Shape& shape, const StridedView& view) {
-  const int64_t count = ElementCount(shape);
-  if (count == 0) return;
-  std::vector<int64_t> position(shape.size(), 0);
-  int64_t offset = view.offset;
-  for (int64_t k = 0; k < count; ++k) {
-    to[k] = from[offset];
-    for (size_t d = shape.size(); d-- > 0;) {
-      offset += view.strides[d];
-      if (++position[d] < shape[d]) break;
-      offset -= view.strides[d] * shape[d];
-      position[d] = 0;
-    }
-  }
-}
-
-absl::StatusOr<StridedView> MakeView(const OpContext& context, const Shape& from, const Shape& to) {
+absl::StatusOr<Array> EvaluateView(const OpContext& context, const Array& operand) {
   const std::string& op = context.node.op;
-  const Shape dense = DenseStrides(from);
+  const Shape& from = operand.shape;
   const size_t rank = from.size();
-  StridedView view;
-  view.strides = dense;
-  if (op == "permute") {
+  Array view = operand;
+  view.shape = context.result_types[0].shape();
+  if (op == "reshape" || op == "squeeze" || op == "unsqueeze") {  // the same elements in the same order
+    const Shape shape = view.shape;
+    view = Dense(operand);
+    view.shape = shape;
+    view.strides = DenseStrides(shape);
+  } else if (op == "permute") {
     const auto& dims = context.Ints("dims");
-    for (size_t d = 0; d < rank; ++d) view.strides[d] = dense[static_cast<size_t>(Normal(dims[d], rank))];
+    for (size_t d = 0; d < rank; ++d) view.strides[d] = operand.strides[static_cast<size_t>(Normal(dims[d], rank))];
   } else if (op == "transpose") {
     std::swap(view.strides[static_cast<size_t>(Normal(context.Int("dim0"), rank))],
               view.strides[static_cast<size_t>(Normal(context.Int("dim1"), rank))]);
   } else if (op == "broadcast_to") {
-    view.strides.assign(to.size(), 0);
+    const size_t added = view.shape.size() - rank;
+    view.strides.assign(view.shape.size(), 0);
     for (size_t d = 0; d < rank; ++d) {
-      if (from[d] != 1) view.strides[to.size() - rank + d] = dense[d];
+      if (from[d] != 1) view.strides[added + d] = operand.strides[d];
     }
   } else if (op == "slice") {
     const auto& starts = context.Ints("starts");
@@ -57,42 +42,21 @@ absl::StatusOr<StridedView> MakeView(const OpContext& context, const Shape& from
       const size_t d = context.Has("dims") ? static_cast<size_t>(Normal(context.Ints("dims")[k], rank)) : k;
       const int64_t step = context.Has("steps") ? context.Ints("steps")[k] : 1;
       const ops::SliceRange range = ops::ClampSlice(starts[k], context.Ints("ends")[k], step, from[d]);
-      view.offset += range.start * dense[d];
-      view.strides[d] = range.step * dense[d];
+      if (range.count > 0) view.offset += range.start * operand.strides[d];
+      view.strides[d] = range.step * operand.strides[d];
     }
   } else if (op == "flip") {
     std::vector<bool> flipped(rank, !context.Has("dims"));
     for (int64_t dim : context.Ints("dims")) flipped[static_cast<size_t>(Normal(dim, rank))] = true;
     for (size_t d = 0; d < rank; ++d) {
-      if (!flipped[d]) continue;
-      view.offset += (from[d] - 1) * dense[d];
-      view.strides[d] = -dense[d];
+      if (!flipped[d] || from[d] == 0) continue;
+      view.offset += (from[d] - 1) * operand.strides[d];
+      view.strides[d] = -operand.strides[d];
     }
   } else {
     return Unimplemented("", absl::StrCat("op '", op, "' has no reference"));
   }
   return view;
-}
-
-}  // namespace
-
-absl::StatusOr<Array> EvaluateView(const OpContext& context, const Array& operand) {
-  const std::string& op = context.node.op;
-  const Shape shape = context.result_types[0].shape();
-  if (op == "reshape" || op == "squeeze" || op == "unsqueeze") {  // the same elements in the same order
-    Array result = operand;
-    result.shape = shape;
-    return result;
-  }
-  auto view = MakeView(context, operand.shape, shape);
-  if (!view.ok()) return view.status();
-  Array result = Array::Make(operand.dtype, shape);
-  if (operand.is_float()) {
-    Gather(operand.f->data(), result.f->data(), shape, *view);
-  } else {
-    Gather(operand.i->data(), result.i->data(), shape, *view);
-  }
-  return result;
 }
 
 absl::StatusOr<Array> EvaluateCreation(const OpContext& context) {

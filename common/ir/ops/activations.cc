@@ -222,11 +222,11 @@ void AddClamps(std::vector<OpDef>& rows) {
       [](ScalarArgs& a) { return Min(Max(a.Attr("alpha") * a[0] + a.Attr("beta"), 0.0), 1.0); },
       [](R r) { return PlainMin(PlainMax(r.Number("alpha") * r.f[0] + r.Number("beta"), 0.0), 1.0); }, nullptr,
       {{"alpha", AttrType::kFloat, false, AttrValue(1.0 / 6.0)}, {"beta", AttrType::kFloat, false, AttrValue(0.5)}}));
-  // x relu6(x + 3) / 6, with the division before the product: x * 6 would overflow.
+  // x relu6(x + 3) / 6, with the division before the product: x * 6 would overflow. Left of -3 that is x * 0, a negative zero.
   rows.push_back(PointwiseRow(
       "hardswish", 1, Same<DTypeSet::kFloats>,
-      [](ScalarArgs& a) { return Select(Compare(ScalarOp::kLe, a[0], -3.0), 0.0, a[0] * (Min(a[0] + 3.0, 6.0) / 6.0)); },
-      [](R r) { return r.f[0] <= -3 ? 0.0 : r.f[0] >= 3 ? r.f[0] : r.f[0] * (r.f[0] + 3) / 6; }, nullptr));
+      [](ScalarArgs& a) { return Select(Compare(ScalarOp::kLe, a[0], -3.0), -0.0, a[0] * (Min(a[0] + 3.0, 6.0) / 6.0)); },
+      [](R r) { return r.f[0] <= -3 ? -0.0 : r.f[0] >= 3 ? r.f[0] : r.f[0] * (r.f[0] + 3) / 6; }, nullptr));
 }
 
 }  // namespace
