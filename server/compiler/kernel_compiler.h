@@ -23,6 +23,8 @@ class KernelCompiler {
   // Blocks for tens to hundreds of milliseconds. Errors: INTERNAL (kCompilerFailed) with the first lines of the compiler's log: our
   // source is at fault, never the user's graph.
   virtual absl::StatusOr<KernelImage> CompileKernel(const KernelSource& source) = 0;
+  // The source as PTX text, for people. Errors: as CompileKernel; UNIMPLEMENTED (kUnsupported) where the compiler knows none.
+  virtual absl::StatusOr<std::string> CompileToPtx(const KernelSource& source);
   // Part of the compiler identity: "nvrtc 13.0; flags …", "g++ 12.2.0 …; flags …; cpu model flags".
   virtual std::string Identity() const = 0;
 };
