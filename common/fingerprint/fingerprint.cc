@@ -20,8 +20,10 @@ constexpr std::string_view kKeyMagic = "fuseline-key-1";
 std::array<uint8_t, 32> Sha256(std::string_view bytes) {
   std::array<uint8_t, 32> digest{};
   unsigned size = 0;
-  if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1 || size != digest.size()) {
-    // Only a libcrypto without SHA-256 or without memory gets here. A wrong key would serve wrong results: stop instead.
+  if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1 ||
+      size != digest.size()) {
+    // Only a libcrypto without SHA-256 or without memory gets here. A wrong key would serve wrong results: stop
+    // instead.
     std::fputs("fuseline: SHA-256 is not available in this libcrypto\n", stderr);
     std::abort();
   }
@@ -45,7 +47,8 @@ struct OptionRow {
 
 // Every option is in this one table.
 constexpr OptionRow kOptionRows[] = {
-    {"options.numerics", OptionClass::kInKey, [](const CompileOptions& o) { return std::string(NumericsName(o.numerics)); }},
+    {"options.numerics", OptionClass::kInKey,
+     [](const CompileOptions& o) { return std::string(NumericsName(o.numerics)); }},
     {"options.fast_math", OptionClass::kInKey, [](const CompileOptions& o) { return BoolText(o.fast_math); }},
     {"options.allow_tf32", OptionClass::kInKey, [](const CompileOptions& o) { return BoolText(o.allow_tf32); }},
     {"options.fuse", OptionClass::kInKey, [](const CompileOptions& o) { return BoolText(o.fuse); }},
@@ -93,8 +96,9 @@ std::string Digest::ToHex() const { return Hex(sha256); }
 absl::StatusOr<Fingerprint> ParseFingerprint(std::string_view hex) {
   Fingerprint fingerprint;
   const auto bad = [hex] {
-    return InvalidArgument(ErrorReason::kOptionInvalid, "fingerprint",
-                           StrCat("fingerprint '", absl::CHexEscape(std::string(hex.substr(0, 80))), "' is not 64 hexadecimal digits"));
+    return InvalidArgument(
+        ErrorReason::kOptionInvalid, "fingerprint",
+        StrCat("fingerprint '", absl::CHexEscape(std::string(hex.substr(0, 80))), "' is not 64 hexadecimal digits"));
   };
   if (hex.size() != 2 * fingerprint.bytes.size()) return bad();
   for (size_t i = 0; i < hex.size(); ++i) {

@@ -59,7 +59,8 @@ absl::Status NormalizeAttrValue(const AttrSpec& spec, AttrValue& value) {
       wanted = "a list of integers";
       break;
     case AttrType::kScalar:
-      fits = std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value) || std::holds_alternative<bool>(value);
+      fits = std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value) ||
+             std::holds_alternative<bool>(value);
       wanted = "a number or a boolean";
       break;
     case AttrType::kData:

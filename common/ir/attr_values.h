@@ -12,8 +12,8 @@ namespace fuseline {
 // The spec, or null.
 const AttrSpec* FindAttrSpec(const OpDef& def, std::string_view name);
 
-// Checks that `value` is of the spec's type and gives it the one form that later code sees: an integer where a float is asked becomes
-// that float, an empty list a list of integers. Errors: INVALID_ARGUMENT.
+// Checks that `value` is of the spec's type and gives it the one form that later code sees: an integer where a float is
+// asked becomes that float, an empty list a list of integers. Errors: INVALID_ARGUMENT.
 absl::Status NormalizeAttrValue(const AttrSpec& spec, AttrValue& value);
 
 // The default in that form. Only where the spec has one.

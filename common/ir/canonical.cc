@@ -5,7 +5,6 @@
 #include <bit>
 #include <utility>
 
-
 namespace fuseline {
 namespace {
 
@@ -13,7 +12,8 @@ namespace {
 constexpr std::string_view kMagic = "fuseline-graph";
 constexpr uint64_t kEncodingVersion = 1;
 
-// The live nodes in the order of a depth-first walk from the outputs, operands first. The order follows from the structure alone.
+// The live nodes in the order of a depth-first walk from the outputs, operands first. The order follows from the
+// structure alone.
 std::vector<NodeId> CanonicalOrder(const Graph& graph) {
   std::vector<NodeId> order;
   std::vector<bool> entered(graph.nodes.size(), false);
@@ -45,7 +45,8 @@ std::vector<NodeId> CanonicalOrder(const Graph& graph) {
   return order;
 }
 
-// Little-endian numbers of fixed width, and everything of variable length behind its length: no two sequences of fields share an encoding.
+// Little-endian numbers of fixed width, and everything of variable length behind its length: no two sequences of fields
+// share an encoding.
 class ByteWriter {
  public:
   void Uint(uint64_t value) {

@@ -25,7 +25,7 @@ struct NarrowFormat {
   uint32_t infinity_bits;  // max_bits where the format has no infinity
   uint32_t nan_bits;       // the usual quiet one
   uint32_t sign_bit;
-  bool saturates;          // a finite number that is too large
+  bool saturates;  // a finite number that is too large
 };
 
 NarrowFormat FormatOf(DType dtype) {
@@ -60,7 +60,8 @@ uint32_t EncodeNarrow(const NarrowFormat& format, double value) {
   // A number that large is beyond every narrow format; returning early keeps the shift below in range.
   if (quantum - least_quantum > 256) return sign | (format.saturates ? format.max_bits : format.infinity_bits);
   const auto steps = static_cast<uint32_t>(std::nearbyint(std::ldexp(magnitude, -quantum)));
-  // The leading bit of a normal number adds the 1 which its exponent field needs; a carry out of the mantissa does the same.
+  // The leading bit of a normal number adds the 1 which its exponent field needs; a carry out of the mantissa does the
+  // same.
   const uint32_t bits = (static_cast<uint32_t>(quantum - least_quantum) << format.mantissa_bits) + steps;
   if (bits > format.max_bits) return sign | (format.saturates ? format.max_bits : format.infinity_bits);
   return sign | bits;
@@ -121,7 +122,8 @@ Decimal ReadDecimal(std::string_view text) {
 // The order of the number that `text` spells and `value`, as magnitudes: -1, 0 or 1. Exact.
 int CompareMagnitude(std::string_view text, double value) {
   char buffer[1200];  // 767 digits are enough for every double
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof(buffer), std::fabs(value), std::chars_format::scientific, 1080);
+  const auto [end, error] =
+      std::to_chars(buffer, buffer + sizeof(buffer), std::fabs(value), std::chars_format::scientific, 1080);
   const Decimal a = ReadDecimal(text);
   const Decimal b = ReadDecimal(std::string_view(buffer, end));
   if (a.exponent != b.exponent) return a.exponent < b.exponent ? -1 : 1;
@@ -129,8 +131,8 @@ int CompareMagnitude(std::string_view text, double value) {
   return order < 0 ? -1 : order > 0 ? 1 : 0;
 }
 
-// Decimal to narrow float in one rounding. Going through a double can round twice, which matters only where the double lies exactly
-// between two narrow values; there the text decides.
+// Decimal to narrow float in one rounding. Going through a double can round twice, which matters only where the double
+// lies exactly between two narrow values; there the text decides.
 uint32_t EncodeNarrowText(const NarrowFormat& format, std::string_view text, double value) {
   if (std::isfinite(value) && value != 0.0) {
     const double scaled = std::ldexp(std::fabs(value), -QuantumExponent(format, value));
@@ -156,7 +158,8 @@ uint64_t LoadRaw(const char* data, int size_bytes) {
 }
 
 absl::Status DoesNotFit(std::string_view text, DType dtype) {
-  return InvalidArgument(ErrorReason::kGraphTypeMismatch, "", StrCat("element ", text, " does not fit ", DTypeName(dtype)));
+  return InvalidArgument(ErrorReason::kGraphTypeMismatch, "",
+                         StrCat("element ", text, " does not fit ", DTypeName(dtype)));
 }
 
 bool IsNanOf(DType dtype, uint64_t bits) {
@@ -227,16 +230,16 @@ void AppendNarrowText(DType dtype, uint32_t bits, std::string* text) {
     return;
   }
   char buffer[64];
+  double shorter = value;
   // 9 digits are enough for f32, so for everything narrower.
   for (int precision = 1; precision <= 9; ++precision) {
-    char* end = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::general, precision).ptr;
-    double back = 0.0;
+    const char* end =
+        std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific, precision - 1).ptr;
     const std::string_view digits(buffer, static_cast<size_t>(end - buffer));
-    if (precision == 9 || (ParseDouble(digits, &back) && EncodeNarrowText(format, digits, back) == bits)) {
-      AppendFloatDigits(buffer, end, text);
-      return;
-    }
+    if (ParseDouble(digits, &shorter) && EncodeNarrowText(format, digits, shorter) == bits) break;
+    shorter = value;
   }
+  text->append(DoubleText(shorter));
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include "common/status/str_cat.h"
 
-
 namespace fuseline {
 
 std::string Graph::DisplayName(ValueId id) const {

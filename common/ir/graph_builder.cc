@@ -47,8 +47,8 @@ absl::StatusOr<ValueId> GraphBuilder::AddInput(std::string_view name, const Tens
   if (!type.is_static()) return refuse(ErrorReason::kGraphStructure, "the type has symbolic dims");
   const absl::Status status = CheckTensorType(type, limits_);
   if (!status.ok()) return refuse(GetErrorReason(status), std::string(status.message()));
-  if (static_cast<int64_t>(graph_.inputs.size()) >= limits_.max_nodes) {
-    return refuse(ErrorReason::kLimitExceeded, StrCat("more than ", limits_.max_nodes, " inputs"));
+  if (static_cast<int64_t>(graph_.inputs.size()) >= kMaxInputs) {
+    return refuse(ErrorReason::kLimitExceeded, StrCat("more than ", kMaxInputs, " inputs"));
   }
   const auto id = static_cast<ValueId>(graph_.values.size());
   fuseline::Value value;
@@ -62,8 +62,9 @@ absl::StatusOr<ValueId> GraphBuilder::AddInput(std::string_view name, const Tens
   return id;
 }
 
-absl::StatusOr<std::vector<ValueId>> GraphBuilder::AddNode(std::string_view op, absl::Span<const Operand> operands, AttrMap attrs,
-                                                           std::string_view name, std::string_view origin) {
+absl::StatusOr<std::vector<ValueId>> GraphBuilder::AddNode(std::string_view op, absl::Span<const Operand> operands,
+                                                           AttrMap attrs, std::string_view name,
+                                                           std::string_view origin) {
   Node node;
   node.op = std::string(op);
   node.operands.assign(operands.begin(), operands.end());
@@ -91,7 +92,8 @@ absl::StatusOr<std::vector<ValueId>> GraphBuilder::Append(Node node, std::string
   }
   const absl::Status structure = CheckNodeStructure(node);
   if (!structure.ok()) return refuse(structure);
-  if (constant_bytes_ + ConstantBytes(node) > limits_.max_constant_bytes) return refuse(ConstantBytesOverLimit(limits_));
+  if (constant_bytes_ + ConstantBytes(node) > limits_.max_constant_bytes)
+    return refuse(ConstantBytesOverLimit(limits_));
   absl::StatusOr<std::vector<TensorType>> types = InferNodeTypes(graph_, node, limits_);
   if (!types.ok()) return refuse(types.status());
 
@@ -140,7 +142,10 @@ absl::Status GraphBuilder::AddOutput(std::string_view name, ValueId value) {
     return InvalidArgument(ErrorReason::kGraphStructure, subject, StrCat("output '", name, "': ", message));
   };
   if (!IsValidName(name) || IsLiteralWord(name)) return refuse("not a name");
-  if (value < 0 || static_cast<size_t>(value) >= graph_.values.size()) return refuse(StrCat("there is no value #", value));
+  if (value < 0 || static_cast<size_t>(value) >= graph_.values.size())
+    return refuse(StrCat("there is no value #", value));
+  if (static_cast<int64_t>(graph_.outputs.size()) >= kMaxOutputs)
+    return refuse(StrCat("more than ", kMaxOutputs, " outputs"));
   if (!output_names_.insert(std::string(name)).second) return refuse("the name is used twice");
   graph_.outputs.push_back({std::string(name), value});
   return absl::OkStatus();

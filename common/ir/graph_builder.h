@@ -1,5 +1,6 @@
 // Builds a graph node by node with types inferred at once. Used by clients, by decompositions and by tests.
-// Ownership: owns the graph under construction. Thread-safety: thread-compatible. Errors: INVALID_ARGUMENT as VerifyGraph.
+// Ownership: owns the graph under construction. Thread-safety: thread-compatible. Errors: INVALID_ARGUMENT as
+// VerifyGraph.
 #pragma once
 
 #include <initializer_list>
@@ -22,10 +23,11 @@ class GraphBuilder {
 
   // Adds an input with a static type (symbolic dims: build the text form instead).
   absl::StatusOr<ValueId> AddInput(std::string_view name, const TensorType& type);
-  // Adds a node and returns its results. An empty name gives "t<N>", which further results get always. A node that is refused leaves the
-  // graph as it was.
-  absl::StatusOr<std::vector<ValueId>> AddNode(std::string_view op, absl::Span<const Operand> operands, AttrMap attrs = {},
-                                               std::string_view name = "", std::string_view origin = "");
+  // Adds a node and returns its results. An empty name gives "t<N>", which further results get always. A node that is
+  // refused leaves the graph as it was.
+  absl::StatusOr<std::vector<ValueId>> AddNode(std::string_view op, absl::Span<const Operand> operands,
+                                               AttrMap attrs = {}, std::string_view name = "",
+                                               std::string_view origin = "");
   // The same for ops with one result.
   absl::StatusOr<ValueId> Add(std::string_view op, absl::Span<const Operand> operands, AttrMap attrs = {});
   absl::StatusOr<ValueId> AddConstant(const TensorType& type, std::string bytes, std::string_view name = "");
@@ -51,7 +53,7 @@ class GraphBuilder {
   GraphLimits limits_;
   int64_t next_name_ = 0;
   int64_t constant_bytes_ = 0;
-  absl::flat_hash_set<std::string> names_;         // of the graph's values
+  absl::flat_hash_set<std::string> names_;  // of the graph's values
   absl::flat_hash_set<std::string> output_names_;
 };
 

@@ -1,6 +1,6 @@
 // Numbers as the text form spells them, and back.
-// A NaN is `nan` where it is the usual quiet one, otherwise `nan(0x7ff8000000000001)` with its bits, so that nothing is lost.
-// Thread-safety: pure functions.
+// A NaN is `nan` where it is the usual quiet one, otherwise `nan(0x7ff8000000000001)` with its bits, so that nothing is
+// lost. Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace fuseline {
 std::string DoubleText(double value);
 std::string LiteralText(const Literal& literal);
 
-// An integer or a float literal; a '.', an exponent, inf and nan make it a float. Errors: INVALID_ARGUMENT for an integer outside i64,
-// a float beyond the largest double, a bad NaN. A float too small for a double gives a zero.
+// An integer or a float literal; a '.', an exponent, inf and nan make it a float. Errors: INVALID_ARGUMENT for an
+// integer outside i64, a float beyond the largest double, a bad NaN. A float too small for a double gives a zero.
 absl::StatusOr<Literal> ParseNumber(std::string_view text);
 
 // True for "nan(0x…)"; `bits` is what stands in it, 0 where that is no hexadecimal number of at most 64 bits.

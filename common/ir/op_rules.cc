@@ -145,7 +145,8 @@ absl::Status CheckLiteral(const Literal& literal, DType dtype) {
       if (literal.kind == Literal::Kind::kInt) {
         return literal.i >= low && literal.i <= high ? absl::OkStatus() : DoesNotFit(literal, dtype);
       }
-      // A whole number written as a float is held exactly; 2^63 is the first double above every i64. -0.0 is not an integer.
+      // A whole number written as a float is held exactly; 2^63 is the first double above every i64. -0.0 is not an
+      // integer.
       const double f = literal.f;
       const bool whole = std::isfinite(f) && std::trunc(f) == f && !(f == 0.0 && std::signbit(f));
       if (!whole || f >= 9223372036854775808.0 || f < -9223372036854775808.0) return DoesNotFit(literal, dtype);

@@ -50,7 +50,8 @@ absl::StatusOr<Token> TextLexer::Next() {
   const size_t begin = position_;
   if (begin == text_.size()) return Token{TokenKind::kEnd, {}, begin};
   const char c = text_[begin];
-  if (std::string_view("(){}[],=:").find(c) != std::string_view::npos) return Finish(TokenKind::kPunct, begin, begin + 1);
+  if (std::string_view("(){}[],=:").find(c) != std::string_view::npos)
+    return Finish(TokenKind::kPunct, begin, begin + 1);
   if (IsDigit(c) || c == '-') return NextNumber();
   if (c == '"') return NextString();
   if (c == '%') {

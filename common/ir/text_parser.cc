@@ -319,8 +319,9 @@ absl::Status TextParser::SkipScalarList() {
   return Advance();
 }
 
-// Reads the list of elements that starts at `begin` for the second time, now that the dtype is known. Elements go straight into bytes:
-// as a list of literals they would take several times the memory, and would have been rounded once already.
+// Reads the list of elements that starts at `begin` for the second time, now that the dtype is known. Elements go
+// straight into bytes: as a list of literals they would take several times the memory, and would have been rounded once
+// already.
 absl::Status TextParser::ParseConstantData(size_t begin, Node& node) {
   const auto it = node.attrs.find("dtype");
   const DType* dtype = it == node.attrs.end() ? nullptr : std::get_if<DType>(&it->second);
@@ -372,7 +373,8 @@ absl::Status TextParser::ParseAttrs(Node& node) {
 // %a, %b = op(operands) {attrs} : type, type
 absl::Status TextParser::ParseStatement() {
   if (static_cast<int64_t>(graph_.nodes.size()) >= limits_.max_nodes) {
-    return InvalidArgument(ErrorReason::kLimitExceeded, "", StrCat("the graph has more than ", limits_.max_nodes, " nodes"));
+    return InvalidArgument(ErrorReason::kLimitExceeded, "",
+                           StrCat("the graph has more than ", limits_.max_nodes, " nodes"));
   }
   const auto node_id = static_cast<NodeId>(graph_.nodes.size());
   std::vector<Token> results;
@@ -443,7 +445,8 @@ absl::Status TextParser::ParseReturn() {
 
 absl::StatusOr<Graph> TextParser::Parse() {
   FUSELINE_RETURN_IF_ERROR(Advance());
-  if (token_.kind != TokenKind::kWord || token_.text != "graph") return ErrorHere(StrCat("expected 'graph', got ", Got()));
+  if (token_.kind != TokenKind::kWord || token_.text != "graph")
+    return ErrorHere(StrCat("expected 'graph', got ", Got()));
   FUSELINE_RETURN_IF_ERROR(Advance());
   if (token_.kind == TokenKind::kWord) {
     graph_.name = std::string(token_.text);

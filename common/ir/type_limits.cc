@@ -46,8 +46,8 @@ absl::Status CheckTensorType(const TensorType& type, const GraphLimits& limits) 
     if (stride < 0) return BadType(StrCat("stride ", stride, " is negative"));
     const int64_t steps = type.dims[i].is_symbolic() ? 0 : std::max<int64_t>(type.dims[i].size - 1, 0);
     int64_t reach = 0;
-    if (stride > max_elements || __builtin_mul_overflow(steps, stride, &reach) || __builtin_add_overflow(span, reach, &span) ||
-        span > max_elements) {
+    if (stride > max_elements || __builtin_mul_overflow(steps, stride, &reach) ||
+        __builtin_add_overflow(span, reach, &span) || span > max_elements) {
       return OverLimit(StrCat("the strides of ", type.ToString(), " span more than ", max_elements, " elements"));
     }
   }

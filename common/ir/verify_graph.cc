@@ -35,7 +35,8 @@ class GraphVerifier {
     is_static_ = graph_.is_static();
     for (size_t i = 0; i < graph_.nodes.size(); ++i) FUSELINE_RETURN_IF_ERROR(CheckNode(static_cast<NodeId>(i)));
     for (size_t i = 0; i < graph_.values.size(); ++i) {
-      if (!defined_[i]) return StructureError("", StrCat("value '", graph_.values[i].name, "' is neither an input nor a result"));
+      if (!defined_[i])
+        return StructureError("", StrCat("value '", graph_.values[i].name, "' is neither an input nor a result"));
     }
     return CheckOutputs();
   }
@@ -51,12 +52,17 @@ class GraphVerifier {
     if (!graph_.name.empty() && !IsValidName(graph_.name)) {
       return StructureError("", StrCat("the graph's name '", graph_.name, "' is not a name"));
     }
-    const std::pair<size_t, const char*> counts[] = {
-        {graph_.nodes.size(), "nodes"}, {graph_.inputs.size(), "inputs"}, {graph_.outputs.size(), "outputs"}};
-    for (const auto& [count, noun] : counts) {
-      if (static_cast<int64_t>(count) > limits_.max_nodes) {
+    const struct {
+      size_t count;
+      const char* noun;
+      int64_t limit;
+    } counts[] = {{graph_.nodes.size(), "nodes", limits_.max_nodes},
+                  {graph_.inputs.size(), "inputs", kMaxInputs},
+                  {graph_.outputs.size(), "outputs", kMaxOutputs}};
+    for (const auto& [count, noun, limit] : counts) {
+      if (static_cast<int64_t>(count) > limit) {
         return InvalidArgument(ErrorReason::kLimitExceeded, "",
-                               StrCat("the graph has ", count, " ", noun, ", over the limit of ", limits_.max_nodes));
+                               StrCat("the graph has ", count, " ", noun, ", over the limit of ", limit));
       }
     }
     return absl::OkStatus();
@@ -66,7 +72,8 @@ class GraphVerifier {
   absl::Status Define(ValueId id, NodeId producer, size_t index, std::string_view subject, std::string_view where) {
     if (!IsValueId(id)) return StructureError(subject, StrCat(where, ": there is no value #", id));
     const Value& value = graph_.value(id);
-    if (defined_[static_cast<size_t>(id)]) return StructureError(subject, StrCat(where, ": value '", value.name, "' is defined twice"));
+    if (defined_[static_cast<size_t>(id)])
+      return StructureError(subject, StrCat(where, ": value '", value.name, "' is defined twice"));
     defined_[static_cast<size_t>(id)] = true;
     if (value.producer != producer || static_cast<size_t>(value.result_index) != index) {
       return StructureError(subject, StrCat(where, ": value '", value.name, "' names another producer"));
@@ -106,7 +113,8 @@ class GraphVerifier {
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const Operand& operand = node.operands[i];
       if (operand.is_literal() || IsDefined(operand.value)) continue;
-      return StructureError("", StrCat("operand ", i, " ('", graph_.DisplayName(operand.value), "') is not defined before its use"));
+      return StructureError(
+          "", StrCat("operand ", i, " ('", graph_.DisplayName(operand.value), "') is not defined before its use"));
     }
     FUSELINE_RETURN_IF_ERROR(CheckNodeStructure(node));
     constant_bytes_ += ConstantBytes(node);
@@ -122,7 +130,8 @@ class GraphVerifier {
       Value& value = graph_.values[static_cast<size_t>(node.results[i])];
       if (value.declared_type.has_value() && *value.declared_type != types[i]) {
         return InvalidArgument(ErrorReason::kGraphTypeMismatch, "",
-                               StrCat("the declared type ", value.declared_type->ToString(), " is not the inferred ", types[i].ToString()));
+                               StrCat("the declared type ", value.declared_type->ToString(), " is not the inferred ",
+                                      types[i].ToString()));
       }
       value.type = std::move(types[i]);
     }
@@ -160,7 +169,8 @@ absl::Status BindType(const SymbolSizes& sizes, TensorType& type) {
   for (Dim& dim : type.dims) {
     if (!dim.is_symbolic()) continue;
     const auto it = sizes.find(dim.symbol);
-    if (it == sizes.end()) return InvalidArgument(ErrorReason::kTensorMismatch, "", StrCat("symbol '", dim.symbol, "' has no size"));
+    if (it == sizes.end())
+      return InvalidArgument(ErrorReason::kTensorMismatch, "", StrCat("symbol '", dim.symbol, "' has no size"));
     dim = Dim(it->second);
   }
   return absl::OkStatus();
@@ -221,7 +231,7 @@ absl::StatusOr<SymbolSizes> SolveSymbols(const Graph& graph, const std::vector<S
     const auto mismatch = [&](std::string_view why) {
       return InvalidArgument(ErrorReason::kTensorMismatch, StrCat("inputs.", input.name),
                              StrCat("input '", input.name, "': shape [", absl::StrJoin(shape, ", "), "] does not fit ",
-                                          input.type.ToString(), why));
+                                    input.type.ToString(), why));
     };
     if (shape.size() != input.type.dims.size()) return mismatch("");
     for (size_t d = 0; d < shape.size(); ++d) {
@@ -232,7 +242,8 @@ absl::StatusOr<SymbolSizes> SolveSymbols(const Graph& graph, const std::vector<S
         continue;
       }
       const auto [it, is_new] = sizes.emplace(dim.symbol, shape[d]);
-      if (!is_new && it->second != shape[d]) return mismatch(StrCat(": symbol '", dim.symbol, "' is ", it->second, " elsewhere"));
+      if (!is_new && it->second != shape[d])
+        return mismatch(StrCat(": symbol '", dim.symbol, "' is ", it->second, " elsewhere"));
     }
   }
   return sizes;

@@ -14,8 +14,12 @@
 namespace fuseline {
 namespace {
 
-absl::Status StructureError(std::string_view message) { return InvalidArgument(ErrorReason::kGraphStructure, "", message); }
-absl::Status TypeError(std::string_view message) { return InvalidArgument(ErrorReason::kGraphTypeMismatch, "", message); }
+absl::Status StructureError(std::string_view message) {
+  return InvalidArgument(ErrorReason::kGraphStructure, "", message);
+}
+absl::Status TypeError(std::string_view message) {
+  return InvalidArgument(ErrorReason::kGraphTypeMismatch, "", message);
+}
 
 // The operand that is a bool condition whatever the dtype of the others; -1 if there is none.
 int ConditionOperand(const Node& node) { return node.op == "where" ? 0 : -1; }
@@ -61,7 +65,7 @@ absl::Status CheckConstantData(const Node& node, const TensorType& type) {
   const std::string& bytes = *node.constant_bytes;
   if (static_cast<int64_t>(bytes.size()) != type.size_bytes()) {
     return TypeError(StrCat("data has ", static_cast<int64_t>(bytes.size()) / DTypeSizeBytes(type.dtype), " elements, ",
-                                  type.ToString(), " has ", type.element_count()));
+                            type.ToString(), " has ", type.element_count()));
   }
   // Any other byte would be a bool that is neither true nor false to generated code.
   if (IsBool(type.dtype) && std::any_of(bytes.begin(), bytes.end(), [](char c) { return c != 0 && c != 1; })) {
@@ -132,7 +136,8 @@ absl::StatusOr<std::vector<TensorType>> InferNodeTypes(const Graph& graph, Node&
     NormalizeLiteral(args.operands[i].dtype, operand.literal);
   }
   FUSELINE_ASSIGN_OR_RETURN(std::vector<TensorType> results, def.infer(args));
-  if (static_cast<int64_t>(results.size()) != def.results) return Internal("the type rule gives another number of results");
+  if (static_cast<int64_t>(results.size()) != def.results)
+    return Internal("the type rule gives another number of results");
   for (TensorType& type : results) {
     type.strides.reset();
     FUSELINE_RETURN_IF_ERROR(CheckTensorType(type, limits));
@@ -144,7 +149,8 @@ absl::StatusOr<std::vector<TensorType>> InferNodeTypes(const Graph& graph, Node&
 absl::Status NodeError(const absl::Status& status, std::string_view node_name, std::string_view op) {
   ErrorReason reason = GetErrorReason(status);
   if (reason == ErrorReason::kUnspecified) {
-    reason = status.code() == absl::StatusCode::kUnimplemented ? ErrorReason::kUnsupported : ErrorReason::kGraphTypeMismatch;
+    reason =
+        status.code() == absl::StatusCode::kUnimplemented ? ErrorReason::kUnsupported : ErrorReason::kGraphTypeMismatch;
   }
   return MakeError(status.code(), reason, node_name, StrCat("node '", node_name, "': ", op, ": ", status.message()));
 }

@@ -105,7 +105,8 @@ std::string GetErrorSubject(const absl::Status& status) {
 absl::Status Wrap(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
   absl::Status wrapped(status.code(), StrCat(context, ": ", status.message()));
-  status.ForEachPayload([&wrapped](absl::string_view url, const absl::Cord& payload) { wrapped.SetPayload(url, payload); });
+  status.ForEachPayload(
+      [&wrapped](absl::string_view url, const absl::Cord& payload) { wrapped.SetPayload(url, payload); });
   return wrapped;
 }
 

@@ -1,5 +1,5 @@
-// StrCat and StrAppend which also take std::string_view. This Abseil is built with a string_view of its own, whose StrCat does not.
-// Thread-safety: pure functions.
+// StrCat and StrAppend which also take std::string_view. This Abseil is built with a string_view of its own, whose
+// StrCat does not. Thread-safety: pure functions.
 #pragma once
 
 #include <string>
