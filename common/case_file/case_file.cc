@@ -138,6 +138,7 @@ absl::StatusOr<int64_t> BoundedSize(DType dtype, const Shape& shape, const std::
     if (bytes > budget / size) return FieldError(field, "the tensors of the file are too large");
     bytes *= size;
   }
+  if (bytes > budget) return FieldError(field, "the tensors of the file are too large");  // 0-d: the loop saw no dim
   return bytes;
 }
 
