@@ -1,0 +1,132 @@
+#include "server/service/execute_service.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/testing/status_matchers.h"
+#include "tests/unit/service/fake_engine.h"
+
+namespace fuseline::service {
+namespace {
+
+using ::fuseline::testing::StatusIs;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr char kText[] = "graph g(a: f32[], b: f32[]) {\n  %s = add(a, b)\n  %d = sub(a, b)\n  return s = %s, d = %d\n}\n";
+
+void AddInput(v1::ExecuteRequest& request, const std::string& name, float value) {
+  v1::InputTensor* input = request.add_inputs();
+  input->set_name(name);
+  input->mutable_tensor()->set_dtype(v1::DATA_TYPE_F32);
+  input->mutable_tensor()->set_data(&value, sizeof(value));
+}
+
+float Value(const v1::NamedTensor& tensor) {
+  float value = 0;
+  EXPECT_EQ(tensor.tensor().data().size(), sizeof(value));
+  std::memcpy(&value, tensor.tensor().data().data(), sizeof(value));
+  return value;
+}
+
+std::shared_ptr<v1::ExecuteRequest> Request() {
+  auto request = std::make_shared<v1::ExecuteRequest>();
+  request->mutable_spec()->set_graph_text(kText);
+  AddInput(*request, "b", 2);
+  AddInput(*request, "a", 1);
+  return request;
+}
+
+TEST(ExecuteServiceTest, InputsGoByNameAndOutputsComeInTheGraphsOrder) {
+  FakeEngine engine;
+  const absl::StatusOr<v1::ExecuteResponse> response = ExecuteHandler(engine).Execute(Request(), {});
+  ASSERT_OK(response);
+  ASSERT_EQ(response->outputs_size(), 2);
+  EXPECT_EQ(response->outputs(0).name(), "s");
+  EXPECT_EQ(Value(response->outputs(0)), 1);
+  EXPECT_EQ(response->outputs(1).name(), "d");
+  EXPECT_EQ(Value(response->outputs(1)), 2);
+  EXPECT_EQ(response->summary().outcome(), v1::CACHE_OUTCOME_MISS);
+  EXPECT_EQ(response->device(), 7);
+  EXPECT_EQ(response->timings().queue_time().nanos(), 1500);
+  EXPECT_EQ(response->timings().run_time().seconds(), 2);
+  EXPECT_EQ(response->timings().run_time().nanos(), 250);
+  EXPECT_EQ(engine.last_options().device, -1);
+}
+
+TEST(ExecuteServiceTest, OnlyTheOutputsAskedForAreSent) {
+  FakeEngine engine;
+  auto request = Request();
+  request->add_output_names("d");
+  const absl::StatusOr<v1::ExecuteResponse> response = ExecuteHandler(engine).Execute(request, {});
+  ASSERT_OK(response);
+  ASSERT_EQ(response->outputs_size(), 1);
+  EXPECT_EQ(response->outputs(0).name(), "d");
+  request->add_output_names("q");
+  EXPECT_THAT(ExecuteHandler(engine).Execute(request, {}), StatusIs(kInvalid, "no output 'q'"));
+}
+
+TEST(ExecuteServiceTest, FingerprintRunsWithInputsByPositionOrCanonicalName) {
+  FakeEngine engine;
+  const ExecuteHandler handler(engine);
+  const absl::StatusOr<v1::ExecuteResponse> first = handler.Execute(Request(), {});
+  ASSERT_OK(first);
+  auto request = std::make_shared<v1::ExecuteRequest>();
+  request->mutable_spec()->set_fingerprint(first->summary().fingerprint());
+  AddInput(*request, "", 5);
+  AddInput(*request, "", 6);
+  absl::StatusOr<v1::ExecuteResponse> response = handler.Execute(request, {});
+  ASSERT_OK(response);
+  EXPECT_EQ(response->summary().outcome(), v1::CACHE_OUTCOME_MEMORY_HIT);
+  EXPECT_EQ(response->outputs(0).name(), "out0");
+  EXPECT_EQ(Value(response->outputs(0)), 5);
+  request->mutable_inputs(0)->set_name("in1");
+  request->mutable_inputs(1)->set_name("in0");
+  response = handler.Execute(request, {});
+  ASSERT_OK(response);
+  EXPECT_EQ(Value(response->outputs(0)), 6);
+  request->mutable_inputs(0)->set_name("a");
+  EXPECT_THAT(handler.Execute(request, {}), StatusIs(kInvalid, "no input 'a'"));
+  request->mutable_spec()->set_fingerprint(std::string(32, 'x'));
+  EXPECT_THAT(handler.Execute(request, {}), StatusIs(absl::StatusCode::kNotFound, "no artifact"));
+}
+
+TEST(ExecuteServiceTest, DeviceDeadlineAndCancellationReachTheEngine) {
+  FakeEngine engine;
+  auto request = Request();
+  request->set_device(1);
+  bool cancelled = false;
+  CallContext context;
+  context.deadline = absl::Now() + absl::Hours(1);
+  context.is_cancelled = [&] { return cancelled; };
+  ASSERT_OK(ExecuteHandler(engine).Execute(request, context));
+  const executor::ExecuteOptions options = engine.last_options();
+  EXPECT_EQ(options.device, 1);
+  EXPECT_EQ(options.deadline, context.deadline);
+  EXPECT_OK(options.cancelled());
+  cancelled = true;
+  EXPECT_THAT(options.cancelled(), StatusIs(absl::StatusCode::kCancelled, "cancelled"));
+  request->set_device(-1);
+  EXPECT_THAT(ExecuteHandler(engine).Execute(request, context), StatusIs(kInvalid, "'device' is negative"));
+}
+
+TEST(ExecuteServiceTest, TensorByHandleIsForLater) {
+  FakeEngine engine;
+  auto request = Request();
+  request->mutable_inputs(0)->set_handle("weights");
+  EXPECT_THAT(ExecuteHandler(engine).Execute(request, {}), StatusIs(absl::StatusCode::kUnimplemented, "later version"));
+}
+
+TEST(ExecuteServiceTest, MissingTensorIsNamed) {
+  FakeEngine engine;
+  auto request = Request();
+  request->mutable_inputs(0)->clear_source();
+  EXPECT_THAT(ExecuteHandler(engine).Execute(request, {}), StatusIs(kInvalid, "input 'b' has no tensor"));
+  request->mutable_inputs()->RemoveLast();
+  EXPECT_THAT(ExecuteHandler(engine).Execute(request, {}), StatusIs(kInvalid, "input 'a' is missing"));
+}
+
+}  // namespace
+}  // namespace fuseline::service

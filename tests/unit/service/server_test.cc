@@ -1,0 +1,447 @@
+// The services through real gRPC on a loopback port, with a fake engine.
+#include "server/service/server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "fuseline/v1/admin_service.grpc.pb.h"
+#include "fuseline/v1/compile_service.grpc.pb.h"
+#include "fuseline/v1/execute_service.grpc.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/unit/service/fake_engine.h"
+#include "tests/unit/service/raw_call.h"
+
+namespace fuseline::service {
+namespace {
+
+using ::fuseline::testing::StatusIs;
+constexpr char kText[] = "graph g(x: f32[4]) {\n  %t = neg(x)\n  return y = %t\n}\n";
+constexpr char kHealthCheck[] = "/grpc.health.v1.Health/Check";
+// HealthCheckResponse{status: SERVING} and {status: NOT_SERVING}.
+constexpr char kServing[] = "\x08\x01";
+constexpr char kNotServing[] = "\x08\x02";
+
+template <typename T>
+T Detail(const grpc::Status& status) {
+  google::rpc::Status details;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  T detail;
+  bool found = false;
+  for (const google::protobuf::Any& packed : details.details()) found = packed.UnpackTo(&detail) || found;
+  EXPECT_TRUE(found) << details.ShortDebugString();
+  return detail;
+}
+
+class ServerTest : public ::testing::Test {
+ protected:
+  void Start(ServerOptions options = {}) {
+    options.listen = listen_;
+    options.version = "1.2.3";
+    options.log = [this](const CallRecord& record) {
+      absl::MutexLock lock(&mutex_);
+      records_.push_back(record);
+    };
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(engine_, options);
+    ASSERT_OK(server);
+    server_ = *std::move(server);
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetMaxSendMessageSize(-1);
+    channel_ = grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments);
+    compile_ = v1::CompileService::NewStub(channel_);
+    execute_ = v1::ExecuteService::NewStub(channel_);
+    admin_ = v1::AdminService::NewStub(channel_);
+  }
+
+  grpc::Status Compile(v1::CompileResponse* response = nullptr, grpc::ClientContext* context = nullptr) {
+    v1::CompileRequest request;
+    request.mutable_spec()->set_graph_text(kText);
+    v1::CompileResponse ignored;
+    grpc::ClientContext own;
+    return compile_->Compile(context != nullptr ? context : &own, request, response != nullptr ? response : &ignored);
+  }
+
+  std::string Health(const std::string& service = "") {
+    const std::string request = service.empty() ? "" : std::string("\x0a") + static_cast<char>(service.size()) + service;
+    std::string response;
+    const grpc::Status status = CallRaw(channel_, kHealthCheck, request, response);
+    return status.ok() ? response : status.error_message();
+  }
+
+  // The records, once there are `count` of them.
+  std::vector<CallRecord> Records(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    const auto enough = [&] { return records_.size() >= count; };
+    mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(10));
+    return records_;
+  }
+
+  std::string listen_ = "127.0.0.1:0";
+  FakeEngine engine_;
+  absl::Mutex mutex_;
+  std::vector<CallRecord> records_;
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::CompileService::Stub> compile_;
+  std::unique_ptr<v1::ExecuteService::Stub> execute_;
+  std::unique_ptr<v1::AdminService::Stub> admin_;
+};
+
+TEST_F(ServerTest, CompilesExecutesAndAnswersInfo) {
+  Start();
+  EXPECT_GT(server_->port(), 0);
+  v1::CompileResponse compiled;
+  const grpc::Status status = Compile(&compiled);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(compiled.artifact().kernels_size(), 1);
+
+  v1::ExecuteRequest request;
+  request.mutable_spec()->set_fingerprint(compiled.summary().fingerprint());
+  v1::Tensor* tensor = request.add_inputs()->mutable_tensor();
+  tensor->set_dtype(v1::DATA_TYPE_F32);
+  tensor->add_shape(4);
+  tensor->set_data("0123456789abcdef");
+  v1::ExecuteResponse executed;
+  grpc::ClientContext execute_context;
+  ASSERT_TRUE(execute_->Execute(&execute_context, request, &executed).ok());
+  EXPECT_EQ(executed.outputs(0).tensor().data(), "0123456789abcdef");
+
+  v1::GetServerInfoResponse info;
+  grpc::ClientContext info_context;
+  ASSERT_TRUE(admin_->GetServerInfo(&info_context, {}, &info).ok());
+  EXPECT_EQ(info.version(), "1.2.3");
+  v1::GetCacheStatsResponse stats;
+  grpc::ClientContext stats_context;
+  ASSERT_TRUE(admin_->GetCacheStats(&stats_context, {}, &stats).ok());
+  EXPECT_EQ(stats.build_count(), 15);
+}
+
+TEST_F(ServerTest, ListensOnAUnixSocket) {
+  listen_ = absl::StrCat("unix:", ::testing::TempDir(), "/fuseline_server_test.sock");
+  Start();
+  EXPECT_EQ(server_->port(), 0);
+  EXPECT_EQ(server_->address(), listen_);
+  EXPECT_TRUE(Compile().ok());
+}
+
+TEST_F(ServerTest, TakenPortAndBadOptionsAreErrors) {
+  Start();
+  ServerOptions options;
+  options.listen = server_->address();
+  EXPECT_THAT(Server::Start(engine_, options), StatusIs(absl::StatusCode::kUnavailable, "can't listen on"));
+  options.listen = "127.0.0.1:0";
+  options.max_message_bytes = 10;
+  EXPECT_THAT(Server::Start(engine_, options), StatusIs(absl::StatusCode::kInvalidArgument, "max_message_bytes"));
+}
+
+TEST_F(ServerTest, RequestIdIsEchoedOrMadeUpAndLogged) {
+  Start();
+  grpc::ClientContext given;
+  given.AddMetadata("x-request-id", "my-id.1");
+  ASSERT_TRUE(Compile(nullptr, &given).ok());
+  EXPECT_EQ(given.GetServerInitialMetadata().find("x-request-id")->second, "my-id.1");
+  EXPECT_EQ(given.GetServerTrailingMetadata().find("x-request-id")->second, "my-id.1");
+  grpc::ClientContext unsafe;
+  unsafe.AddMetadata("x-request-id", "a b");
+  ASSERT_TRUE(Compile(nullptr, &unsafe).ok());
+  EXPECT_EQ(unsafe.GetServerTrailingMetadata().find("x-request-id")->second.size(), 32u);
+  const std::vector<CallRecord> records = Records(2);
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].request_id, "my-id.1");
+  EXPECT_EQ(records[0].method, "CompileService/Compile");
+  EXPECT_EQ(records[0].code, "OK");
+  EXPECT_GT(records[0].request_bytes, 0);
+  EXPECT_GT(records[0].response_bytes, 0);
+  EXPECT_GE(records[0].latency_micros, records[0].queue_micros);
+  EXPECT_EQ(records[1].request_id.size(), 32u);
+}
+
+TEST_F(ServerTest, ErrorHasDetailsAndInternalErrorHasTheLoggedId) {
+  engine_.error = Internal("the verifier failed");
+  Start();
+  grpc::ClientContext context;
+  const grpc::Status status = Compile(nullptr, &context);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(Detail<google::rpc::ErrorInfo>(status).reason(), "INTERNAL_INVARIANT");
+  const std::vector<CallRecord> records = Records(1);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(Detail<google::rpc::RequestInfo>(status).request_id(), records[0].request_id);
+  EXPECT_EQ(records[0].code, "INTERNAL");
+  EXPECT_EQ(records[0].message, "the verifier failed");
+}
+
+TEST_F(ServerTest, LongErrorMessageStillArrives) {
+  engine_.error = InvalidArgument(ErrorReason::kGraphSyntax, "%t", std::string(1 << 20, 'x'));
+  Start();
+  const grpc::Status status = Compile();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Detail<google::rpc::BadRequest>(status).field_violations(0).field(), "%t");
+}
+
+TEST_F(ServerTest, ExceptionOfALibraryIsAnInternalError) {
+  engine_.on_compile = []() -> absl::Status { throw std::runtime_error("oops"); };
+  Start();
+  const grpc::Status status = Compile();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(status.error_message(), "exception: oops");
+}
+
+TEST_F(ServerTest, MethodsOfLaterVersionsSaySo) {
+  Start();
+  const auto check = [](const grpc::Status& status, const std::string& method) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method;
+    EXPECT_TRUE(absl::StrContains(status.error_message(), absl::StrCat("method '", method, "' comes in a later version"))) << status.error_message();
+    EXPECT_EQ(Detail<google::rpc::ErrorInfo>(status).reason(), "UNSUPPORTED");
+  };
+  {
+    grpc::ClientContext context;
+    v1::BatchCompileResponse response;
+    const auto reader = compile_->BatchCompile(&context, {});
+    EXPECT_FALSE(reader->Read(&response));
+    check(reader->Finish(), "BatchCompile");
+  }
+  {
+    grpc::ClientContext context;
+    v1::ExecuteStreamResponse response;
+    const auto stream = execute_->ExecuteStream(&context);
+    EXPECT_FALSE(stream->Read(&response));
+    check(stream->Finish(), "ExecuteStream");
+  }
+  {
+    grpc::ClientContext context;
+    v1::PutTensorResponse response;
+    const auto writer = execute_->PutTensor(&context, &response);
+    writer->WritesDone();
+    check(writer->Finish(), "PutTensor");
+  }
+  {
+    grpc::ClientContext context;
+    v1::GetTensorResponse response;
+    const auto reader = execute_->GetTensor(&context, {});
+    EXPECT_FALSE(reader->Read(&response));
+    check(reader->Finish(), "GetTensor");
+  }
+  {
+    grpc::ClientContext context;
+    v1::DeleteTensorResponse response;
+    check(execute_->DeleteTensor(&context, {}, &response), "DeleteTensor");
+  }
+  {
+    grpc::ClientContext context;
+    v1::EvictCacheResponse response;
+    check(admin_->EvictCache(&context, {}, &response), "EvictCache");
+  }
+  {
+    grpc::ClientContext context;
+    v1::ExportCacheResponse response;
+    const auto reader = admin_->ExportCache(&context, {});
+    EXPECT_FALSE(reader->Read(&response));
+    check(reader->Finish(), "ExportCache");
+  }
+  {
+    grpc::ClientContext context;
+    v1::ImportCacheResponse response;
+    const auto writer = admin_->ImportCache(&context, &response);
+    writer->WritesDone();
+    check(writer->Finish(), "ImportCache");
+  }
+  EXPECT_EQ(Records(8).size(), 8u);
+}
+
+TEST_F(ServerTest, HealthAndReflectionAreServed) {
+  Start();
+  EXPECT_EQ(Health(), kServing);
+  EXPECT_EQ(Health("fuseline.v1.CompileService"), kServing);
+  EXPECT_EQ(Health("no.such.Service"), "service name unknown");
+  std::string services;
+  // ServerReflectionRequest{list_services: "*"}.
+  const grpc::Status status =
+      CallRaw(channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "\x3a\x01*", services);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  for (const char* name : {"fuseline.v1.CompileService", "fuseline.v1.ExecuteService", "fuseline.v1.AdminService", "grpc.health.v1.Health"}) {
+    EXPECT_TRUE(absl::StrContains(services, name)) << name;
+  }
+}
+
+TEST_F(ServerTest, MessageOverTheLimitIsRefusedAndLargeOnesPass) {
+  ServerOptions options;
+  options.max_message_bytes = 8 << 20;
+  Start(options);
+  v1::ExecuteRequest request;
+  request.mutable_spec()->set_graph_text("graph g(x: u8[6000000]) {\n  return y = x\n}\n");
+  v1::Tensor* tensor = request.add_inputs()->mutable_tensor();
+  tensor->set_dtype(v1::DATA_TYPE_U8);
+  tensor->add_shape(6'000'000);
+  tensor->set_data(std::string(6'000'000, 'x'));
+  v1::ExecuteResponse response;
+  grpc::ClientContext fits;
+  ASSERT_TRUE(execute_->Execute(&fits, request, &response).ok());
+  EXPECT_EQ(response.outputs(0).tensor().data().size(), 6'000'000u);
+  tensor->set_data(std::string(9 << 20, 'x'));
+  grpc::ClientContext too_large;
+  EXPECT_EQ(execute_->Execute(&too_large, request, &response).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+// A Compile that blocks until it is released, on a thread of its own.
+class BlockedCompile {
+ public:
+  explicit BlockedCompile(FakeEngine& engine) {
+    engine.on_compile = [this] {
+      ++running;
+      release.WaitForNotification();
+      return absl::OkStatus();
+    };
+  }
+  void WaitUntilRunning(int count) {
+    while (running < count) absl::SleepFor(absl::Milliseconds(1));
+  }
+  std::atomic<int> running{0};
+  absl::Notification release;
+};
+
+TEST_F(ServerTest, FullQueueRefusesWorkButNotCheapCalls) {
+  BlockedCompile blocked(engine_);
+  ServerOptions options;
+  options.compile_workers = 1;
+  options.max_queue = 1;
+  Start(options);
+  std::thread first([&] { EXPECT_TRUE(Compile().ok()); });
+  blocked.WaitUntilRunning(1);
+  // Of two more, one waits and one is refused, whichever comes first.
+  std::atomic<int> refused{0};
+  std::vector<std::thread> more;
+  for (int i = 0; i < 2; ++i) {
+    more.emplace_back([&] {
+      const grpc::Status status = Compile();
+      if (status.ok()) return;
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+      EXPECT_EQ(Detail<google::rpc::ErrorInfo>(status).reason(), "QUEUE_FULL");
+      EXPECT_EQ(Detail<google::rpc::RetryInfo>(status).retry_delay().nanos(), 500'000'000);
+      ++refused;
+    });
+  }
+  while (refused == 0) absl::SleepFor(absl::Milliseconds(1));
+  v1::GetServerInfoResponse info;
+  grpc::ClientContext context;
+  EXPECT_TRUE(admin_->GetServerInfo(&context, {}, &info).ok());
+  EXPECT_EQ(Health(), kServing);
+  blocked.release.Notify();
+  first.join();
+  for (std::thread& thread : more) thread.join();
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_F(ServerTest, CallWhoseDeadlinePassedInTheQueueDoesNoWork) {
+  BlockedCompile blocked(engine_);
+  ServerOptions options;
+  options.compile_workers = 1;
+  Start(options);
+  std::thread first([&] { EXPECT_TRUE(Compile().ok()); });
+  blocked.WaitUntilRunning(1);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
+  EXPECT_EQ(Compile(nullptr, &context).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  blocked.release.Notify();
+  first.join();
+  EXPECT_EQ(Records(2).size(), 2u);
+  EXPECT_EQ(blocked.running, 1);
+}
+
+TEST_F(ServerTest, CancellationReachesTheEngine) {
+  absl::Notification started;
+  std::atomic<bool> stopped{false};
+  engine_.on_execute = [&](const executor::ExecuteOptions& options) {
+    started.Notify();
+    absl::Status status;
+    const absl::Time limit = absl::Now() + absl::Seconds(10);
+    while (status.ok() && absl::Now() < limit) {
+      absl::SleepFor(absl::Milliseconds(1));
+      status = options.cancelled();
+    }
+    stopped = true;
+    return status;
+  };
+  Start();
+  grpc::ClientContext context;
+  std::thread canceller([&] {
+    started.WaitForNotification();
+    context.TryCancel();
+  });
+  v1::ExecuteRequest request;
+  request.mutable_spec()->set_graph_text("graph g(x: f32[]) {\n  return y = x\n}\n");
+  v1::Tensor* tensor = request.add_inputs()->mutable_tensor();
+  tensor->set_dtype(v1::DATA_TYPE_F32);
+  tensor->set_data("1234");
+  v1::ExecuteResponse response;
+  EXPECT_EQ(execute_->Execute(&context, request, &response).error_code(), grpc::StatusCode::CANCELLED);
+  canceller.join();
+  EXPECT_EQ(Records(1).at(0).code, "CANCELLED");
+  EXPECT_TRUE(stopped);
+}
+
+TEST_F(ServerTest, DrainFinishesWorkAndRefusesMore) {
+  BlockedCompile blocked(engine_);
+  Start();
+  std::thread running([&] { EXPECT_TRUE(Compile().ok()); });
+  blocked.WaitUntilRunning(1);
+  bool done = false;
+  std::thread drain([&] { done = server_->Drain(absl::Seconds(30)); });
+  while (Health() != kNotServing) absl::SleepFor(absl::Milliseconds(1));
+  grpc::Status refused = Compile();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Detail<google::rpc::ErrorInfo>(refused).reason(), "DRAINING");
+  EXPECT_EQ(Detail<google::rpc::RetryInfo>(refused).retry_delay().seconds(), 1);
+  v1::GetServerInfoResponse info;
+  grpc::ClientContext context;
+  ASSERT_TRUE(admin_->GetServerInfo(&context, {}, &info).ok());
+  EXPECT_EQ(info.state(), v1::SERVER_STATE_DRAINING);
+  blocked.release.Notify();
+  running.join();
+  drain.join();
+  EXPECT_TRUE(done);
+  EXPECT_TRUE(server_->Drain(absl::ZeroDuration()));  // nothing left to do
+}
+
+TEST_F(ServerTest, DrainPastItsDeadlineCancelsWhatRuns) {
+  absl::Notification started;
+  engine_.on_execute = [&](const executor::ExecuteOptions& options) {
+    started.Notify();
+    absl::Status status;
+    while (status.ok()) {
+      absl::SleepFor(absl::Milliseconds(1));
+      status = options.cancelled();
+    }
+    return status;
+  };
+  Start();
+  grpc::Status status;
+  std::thread running([&] {
+    v1::ExecuteRequest request;
+    request.mutable_spec()->set_graph_text("graph g(x: f32[]) {\n  return y = x\n}\n");
+    v1::Tensor* tensor = request.add_inputs()->mutable_tensor();
+    tensor->set_dtype(v1::DATA_TYPE_F32);
+    tensor->set_data("1234");
+    v1::ExecuteResponse response;
+    grpc::ClientContext context;
+    status = execute_->Execute(&context, request, &response);
+  });
+  started.WaitForNotification();
+  EXPECT_FALSE(server_->Drain(absl::Milliseconds(20)));
+  running.join();
+  EXPECT_FALSE(status.ok());
+}
+
+}  // namespace
+}  // namespace fuseline::service
