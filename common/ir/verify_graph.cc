@@ -23,6 +23,7 @@ absl::Status InputError(const Value& input, const absl::Status& status) {
                    StrCat("input '", input.name, "': ", status.message()));
 }
 
+// Checks the invariants (G1) to (G5) of graph.h.
 class GraphVerifier {
  public:
   GraphVerifier(Graph& graph, const GraphLimits& limits) : graph_(graph), limits_(limits) {}
@@ -45,6 +46,7 @@ class GraphVerifier {
   bool IsValueId(ValueId id) const { return id >= 0 && static_cast<size_t>(id) < graph_.values.size(); }
   bool IsDefined(ValueId id) const { return IsValueId(id) && defined_[static_cast<size_t>(id)]; }
 
+  // (G5), for counts; sizes are checked with the types.
   absl::Status CheckCounts() const {
     if (graph_.opset_version != 1) {
       return Unimplemented("", StrCat("opset version ", graph_.opset_version, " is not supported, only version 1"));
@@ -68,7 +70,7 @@ class GraphVerifier {
     return absl::OkStatus();
   }
 
-  // Takes the value as defined: by nothing else before, under a new and valid name.
+  // (G2): takes the value as defined, by nothing else before, under a new and valid name.
   absl::Status Define(ValueId id, NodeId producer, size_t index, std::string_view subject, std::string_view where) {
     if (!IsValueId(id)) return StructureError(subject, StrCat(where, ": there is no value #", id));
     const Value& value = graph_.value(id);
@@ -109,6 +111,7 @@ class GraphVerifier {
     return GetErrorSubject(status).empty() ? NodeError(status, graph_.NodeName(id), node.op) : status;
   }
 
+  // (G1), (G3) and, in a static graph, (G4).
   absl::Status CheckNodeParts(NodeId id, Node& node) {
     for (size_t i = 0; i < node.operands.size(); ++i) {
       const Operand& operand = node.operands[i];

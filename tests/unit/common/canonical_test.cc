@@ -142,7 +142,7 @@ TEST(CanonicalTest, LongChainIsEncodedInLinearTime) {
   const Graph canonical = Canonicalize(*graph);
   EXPECT_EQ(canonical.nodes.size(), 100'000u);
   EXPECT_GT(CanonicalBytes(canonical).size(), 100'000u);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));  // about 0.1 s on an idle core
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));  // about 0.1 s on an idle core
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ TEST(GraphBuilderTest, LongChainIsBuiltInLinearTime) {
     value = *next;
   }
   EXPECT_OK(builder.AddOutput("y", value));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));  // about 0.1 s on an idle core
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));  // about 0.1 s on an idle core
   Graph graph = builder.Build();
   EXPECT_OK(VerifyGraph(graph));
 }

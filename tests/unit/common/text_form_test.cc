@@ -354,7 +354,7 @@ TEST(TextFormTest, LongChainIsParsedAndPrintedInLinearTime) {
   const absl::StatusOr<Graph> graph = ParseGraphText(text);
   ASSERT_OK(graph);
   EXPECT_EQ(PrintGraph(*graph), text);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));  // about 0.1 s on an idle core
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));  // about 0.1 s on an idle core
 }
 
 TEST(TextFormTest, DeepNestingIsRefusedWithoutRecursion) {

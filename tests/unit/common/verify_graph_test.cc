@@ -50,6 +50,7 @@ TEST(VerifyGraphTest, LiteralBesideAConditionTakesTheOtherBranchesDType) {
   EXPECT_OK(ParseGraph(WithStatements("%r = where(c, true, c)")));
 }
 
+// (G3) and (G4) of graph.h.
 TEST(VerifyGraphTest, WrongNodesAreRefusedAndNamed) {
   const struct {
     const char* statements;
@@ -146,6 +147,7 @@ TEST(VerifyGraphTest, VerifyingTwiceChangesNothing) {
   EXPECT_EQ(PrintGraph(graph), text);
 }
 
+// (G5) of graph.h.
 TEST(VerifyGraphTest, LimitsAreChecked) {
   const std::string text =
       "graph g(x: f32[2, 3]) {\n  %a = neg(x)\n  %b = constant() {dtype = f32, shape = [], data = [1.0]}\n  return %a, "
@@ -183,7 +185,7 @@ TEST(VerifyGraphTest, InputsAreChecked) {
   EXPECT_OK(ParseGraph("graph g(x: f32[2, 3]{0, 0}) {\n  return x, y = x\n}"));
 }
 
-// Graphs that no text gives: what a message may hold.
+// (G1) and (G2) of graph.h, in graphs that no text gives: what a message may hold.
 TEST(VerifyGraphTest, BrokenStructuresAreRefused) {
   const Graph good = *ParseGraph(WithStatements("%a = neg(x)\n %r = abs(%a)"));
   const auto broken = [&good](auto change) {
@@ -297,7 +299,7 @@ TEST(VerifyGraphTest, LongChainIsVerifiedInLinearTime) {
   Graph graph = *ParseGraphText(text);
   const auto start = std::chrono::steady_clock::now();
   ASSERT_OK(VerifyGraph(graph));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));  // about 0.1 s on an idle core
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));  // about 0.1 s on an idle core
 }
 
 }  // namespace
