@@ -50,10 +50,11 @@ std::string Expand(absl::string_view text, const TypeNames& type, const TypeName
   return absl::StrReplaceAll(text, tokens);
 }
 
-// The identifiers in `text` that begin with fl_ or FL_, in order, without `self`.
+// The identifiers in `text` that begin with fl_ or FL_, in order, without `self` and the structs and unions that `text` itself defines.
 std::string FindNeeds(absl::string_view text, absl::string_view self) {
-  std::string needs;
+  std::vector<absl::string_view> used;
   std::set<absl::string_view> seen = {self};
+  absl::string_view previous;
   for (size_t i = 0; i < text.size();) {
     if (!absl::ascii_isalnum(text[i]) && text[i] != '_') {
       ++i;
@@ -63,8 +64,13 @@ std::string FindNeeds(absl::string_view text, absl::string_view self) {
     while (end < text.size() && (absl::ascii_isalnum(text[end]) || text[end] == '_')) ++end;
     const absl::string_view word = text.substr(i, end - i);
     i = end;
-    const bool ours = word.substr(0, 3) == "fl_" || word.substr(0, 3) == "FL_";
-    if (ours && seen.insert(word).second) absl::StrAppend(&needs, needs.empty() ? "" : " ", word);
+    if (previous == "struct" || previous == "union") seen.insert(word);
+    if (word.substr(0, 3) == "fl_" || word.substr(0, 3) == "FL_") used.push_back(word);
+    previous = word;
+  }
+  std::string needs;
+  for (absl::string_view word : used) {
+    if (seen.insert(word).second) absl::StrAppend(&needs, needs.empty() ? "" : " ", word);
   }
   return needs;
 }

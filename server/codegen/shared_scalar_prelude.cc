@@ -155,16 +155,20 @@ constexpr PreludeTemplate kTemplates[] = {
     {"fl_le_@S", kAll, kNoType, "FL_FN bool fl_le_@S(@T a, @T b) { return a <= b; }"},
     {"fl_gt_@S", kAll, kNoType, "FL_FN bool fl_gt_@S(@T a, @T b) { return a > b; }"},
     {"fl_ge_@S", kAll, kNoType, "FL_FN bool fl_ge_@S(@T a, @T b) { return a >= b; }"},
-    {"fl_select_@S", kAll, kNoType, "FL_FN @T fl_select_@S(bool c, @T a, @T b) { return c ? a : b; }"},
+    {"fl_select_@S", kNumbers, kNoType, "FL_FN @T fl_select_@S(bool c, @T a, @T b) { return c ? a : b; }"},
 
-    // & and | rather than && and ||: no branch.
+    // Bools as masks, without ? : or &&: GCC vectorises those forms.
+    {"fl_select_bool", kNoType, kNoType, "FL_FN bool fl_select_bool(bool c, bool a, bool b) { return (c & a) | (!c & b); }"},
     {"fl_logical_and_bool", kNoType, kNoType, "FL_FN bool fl_logical_and_bool(bool a, bool b) { return a & b; }"},
     {"fl_logical_or_bool", kNoType, kNoType, "FL_FN bool fl_logical_or_bool(bool a, bool b) { return a | b; }"},
-    {"fl_logical_xor_bool", kNoType, kNoType, "FL_FN bool fl_logical_xor_bool(bool a, bool b) { return a != b; }"},
+    {"fl_logical_xor_bool", kNoType, kNoType, "FL_FN bool fl_logical_xor_bool(bool a, bool b) { return a ^ b; }"},
     {"fl_logical_not_bool", kNoType, kNoType, "FL_FN bool fl_logical_not_bool(bool a) { return !a; }"},
-    {"fl_bit_and_@S", kInts | kBool, kNoType, "FL_FN @T fl_bit_and_@S(@T a, @T b) { return (@T)(a & b); }"},
-    {"fl_bit_or_@S", kInts | kBool, kNoType, "FL_FN @T fl_bit_or_@S(@T a, @T b) { return (@T)(a | b); }"},
-    {"fl_bit_xor_@S", kInts | kBool, kNoType, "FL_FN @T fl_bit_xor_@S(@T a, @T b) { return (@T)(a ^ b); }"},
+    {"fl_bit_and_@S", kInts, kNoType, "FL_FN @T fl_bit_and_@S(@T a, @T b) { return (@T)(a & b); }"},
+    {"fl_bit_and_bool", kNoType, kNoType, "FL_FN bool fl_bit_and_bool(bool a, bool b) { return a & b; }"},
+    {"fl_bit_or_@S", kInts, kNoType, "FL_FN @T fl_bit_or_@S(@T a, @T b) { return (@T)(a | b); }"},
+    {"fl_bit_or_bool", kNoType, kNoType, "FL_FN bool fl_bit_or_bool(bool a, bool b) { return a | b; }"},
+    {"fl_bit_xor_@S", kInts, kNoType, "FL_FN @T fl_bit_xor_@S(@T a, @T b) { return (@T)(a ^ b); }"},
+    {"fl_bit_xor_bool", kNoType, kNoType, "FL_FN bool fl_bit_xor_bool(bool a, bool b) { return a ^ b; }"},
     {"fl_bit_not_@S", kInts, kNoType, "FL_FN @T fl_bit_not_@S(@T a) { return (@T)~a; }"},
     {"fl_bit_not_bool", kNoType, kNoType, "FL_FN bool fl_bit_not_bool(bool a) { return !a; }"},
     // A negative count, being large as an unsigned number, counts as the width or more.
@@ -181,7 +185,8 @@ constexpr PreludeTemplate kTemplates[] = {
 
     // Casts; those from floats to integers are the targets'.
     {"fl_cast_@S_to_@s", kFloats, kFloats, "FL_FN @t fl_cast_@S_to_@s(@T a) { return (@t)a; }"},
-    {"fl_cast_@S_to_@s", kInts | kBool, kNumbers, "FL_FN @t fl_cast_@S_to_@s(@T a) { return (@t)a; }"},
+    {"fl_cast_@S_to_@s", kInts, kNumbers, "FL_FN @t fl_cast_@S_to_@s(@T a) { return (@t)a; }"},
+    {"fl_cast_bool_to_@S", kNumbers, kNoType, "FL_FN @T fl_cast_bool_to_@S(bool a) { return a ? (@T)1 : (@T)0; }"},
     {"fl_cast_@S_to_@s", kAll, kBool, "FL_FN bool fl_cast_@S_to_@s(@T a) { return a != 0; }"},
     {"fl_load_bool", kNoType, kNoType, "FL_FN bool fl_load_bool(unsigned char a) { return a != 0; }"},
     {"fl_store_bool", kNoType, kNoType, "FL_FN unsigned char fl_store_bool(bool a) { return a ? 1 : 0; }"},

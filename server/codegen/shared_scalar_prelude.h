@@ -10,5 +10,7 @@ namespace fuseline::codegen {
 absl::Span<const PreludeTemplate> SharedScalarTemplates();
 // Storage types, rounding, loads and stores of the 16- and 8-bit floats, bitcasts.
 absl::Span<const PreludeTemplate> SharedStorageTemplates();
+// Infinities and NaN; which of two candidates argmax and argmin prefer.
+absl::Span<const PreludeTemplate> SharedReductionTemplates();
 
 }  // namespace fuseline::codegen

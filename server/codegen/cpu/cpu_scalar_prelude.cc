@@ -94,7 +94,7 @@ constexpr PreludeTemplate kTemplates[] = {
 
 absl::Span<const PreludeFunction> CpuScalarPrelude() {
   static const PreludeTable* const table = new PreludeTable(
-      {kTemplates, CpuElementaryTemplates(), SharedScalarTemplates(), SharedStorageTemplates()});
+      {kTemplates, CpuElementaryTemplates(), SharedScalarTemplates(), SharedStorageTemplates(), SharedReductionTemplates()});
   return table->functions();
 }
 

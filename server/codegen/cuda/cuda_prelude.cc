@@ -4,7 +4,7 @@
 namespace fuseline::codegen {
 
 const PreludeLibrary& CudaPrelude() {
-  static const PreludeLibrary* const library = new PreludeLibrary({CudaScalarPrelude(), CudaMemoryPrelude()});
+  static const PreludeLibrary* const library = new PreludeLibrary({CudaScalarPrelude()});
   return *library;
 }
 

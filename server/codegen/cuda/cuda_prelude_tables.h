@@ -5,10 +5,12 @@
 
 #include "absl/types/span.h"
 #include "server/codegen/prelude.h"
+#include "server/codegen/prelude_template.h"
 
 namespace fuseline::codegen {
 
 absl::Span<const PreludeFunction> CudaScalarPrelude();
-absl::Span<const PreludeFunction> CudaMemoryPrelude();
+// Vector loads and stores, shuffles, barriers, reductions across threads.
+absl::Span<const PreludeTemplate> CudaMemoryTemplates();
 
 }  // namespace fuseline::codegen

@@ -141,7 +141,7 @@ constexpr PreludeTemplate kTemplates[] = {
 
 absl::Span<const PreludeFunction> CudaScalarPrelude() {
   static const PreludeTable* const table =
-      new PreludeTable({kTemplates, SharedScalarTemplates(), SharedStorageTemplates()});
+      new PreludeTable({kTemplates, SharedScalarTemplates(), SharedStorageTemplates(), SharedReductionTemplates(), CudaMemoryTemplates()});
   return table->functions();
 }
 

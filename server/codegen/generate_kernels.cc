@@ -1,0 +1,208 @@
+#include "server/codegen/generate_kernels.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+#include "server/codegen/cpu/cpu_emitter.h"
+#include "server/codegen/cuda/cuda_emitter.h"
+#include "server/codegen/kernel_body.h"
+#include "server/codegen/plan_memory.h"
+#include "server/codegen/schedule/scheduled_kernel.h"
+
+namespace fuseline::codegen {
+namespace {
+
+using fuser::FusionGroup;
+using lowering::LoopProgram;
+using lowering::LoopTensor;
+
+constexpr size_t kMaxNameLength = 80;
+constexpr size_t kMaxOpsInReport = 64;  // of one kernel; longer lists say how many more there are
+
+class Generator {
+ public:
+  Generator(const LoopProgram& program, const fuser::FusionPlan& fusion, const Target& target, const CompileOptions& options)
+      : program_(program), fusion_(fusion), target_(target), options_(options), counted_(program.sources.size(), false) {}
+
+  absl::StatusOr<GeneratedKernels> Run() {
+    AddSignature();
+    for (const FusionGroup& g : fusion_.groups) FUSELINE_RETURN_IF_ERROR(AddGroup(g));
+    PlanMemory(out_.plan);
+    FinishReport();
+    return std::move(out_);
+  }
+
+ private:
+  void AddSignature() {
+    for (const LoopTensor& t : program_.tensors) {
+      if (t.kind != LoopTensor::Kind::kInput) continue;
+      PlanTensor p;
+      p.dtype = t.dtype;
+      p.shape = t.shape;
+      p.strides = t.strides;
+      out_.plan.inputs.push_back(std::move(p));
+    }
+    for (lowering::TensorId id : program_.outputs) {
+      const LoopTensor& t = program_.tensor(id);
+      PlanTensor p;
+      p.dtype = t.dtype;
+      p.shape = t.shape;
+      p.strides = DenseStrides(t.shape);
+      out_.plan.outputs.push_back(std::move(p));
+    }
+  }
+
+  // Bytes from the first to the last element of a strided input.
+  static int64_t SpanBytes(const LoopTensor& t) {
+    if (t.element_count() == 0) return 0;
+    int64_t last = 0;
+    for (size_t i = 0; i < t.shape.size(); ++i) last += (t.shape[i] - 1) * t.strides[i];
+    return (last + 1) * DTypeSizeBytes(t.dtype);
+  }
+
+  int32_t BufferOf(lowering::TensorId id) {
+    if (const auto it = buffers_.find(id); it != buffers_.end()) return it->second;
+    const LoopTensor& t = program_.tensor(id);
+    PlanBuffer b;
+    b.size_bytes = t.size_bytes();
+    switch (t.kind) {
+      case LoopTensor::Kind::kInput:
+        b.kind = PlanBuffer::Kind::kInput;
+        b.index = t.input;
+        b.size_bytes = SpanBytes(t);
+        break;
+      case LoopTensor::Kind::kConstant:
+        b.kind = PlanBuffer::Kind::kConstant;
+        b.index = static_cast<int32_t>(out_.plan.constants.size());
+        out_.plan.constants.push_back(*t.constant_bytes);
+        break;
+      case LoopTensor::Kind::kComputed:
+        b.kind = t.output >= 0 ? PlanBuffer::Kind::kOutput : PlanBuffer::Kind::kTemporary;
+        b.index = t.output >= 0 ? t.output : 0;
+        break;
+    }
+    out_.plan.buffers.push_back(b);
+    const int32_t buffer = static_cast<int32_t>(out_.plan.buffers.size() - 1);
+    buffers_.emplace(id, buffer);
+    return buffer;
+  }
+
+  int32_t PartialBuffer(const BodyParam& p) {
+    if (const auto it = partials_.find(p.partial); it != partials_.end()) return it->second;
+    PlanBuffer b;
+    b.kind = PlanBuffer::Kind::kTemporary;
+    b.size_bytes = p.element_count * DTypeSizeBytes(p.dtype);
+    out_.plan.buffers.push_back(b);
+    const int32_t buffer = static_cast<int32_t>(out_.plan.buffers.size() - 1);
+    partials_.emplace(p.partial, buffer);
+    next_partial_ = std::max(next_partial_, p.partial + 1);
+    return buffer;
+  }
+
+  absl::Status AddGroup(const FusionGroup& group) {
+    if (group.row_count() == 0) return absl::OkStatus();  // every tensor it stores is empty
+    FUSELINE_ASSIGN_OR_RETURN(KernelBody body, BuildKernelBody(program_, group));
+    FUSELINE_ASSIGN_OR_RETURN(std::vector<ScheduledKernel> kernels,
+                              ScheduleKernel(std::move(body), group.split, target_.is_cuda(), next_partial_));
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      ScheduledKernel& k = kernels[i];
+      k.name = KernelName(group, kernels.size() > 1 ? (i == 0 ? "_pieces" : "_combine") : "");
+      PlanStep step;
+      step.kernel = static_cast<int32_t>(out_.sources.size());
+      step.dims = k.dims;
+      step.work_items = k.work_items;
+      step.work_grain = k.work_grain;
+      for (const BodyParam& p : k.body.params) step.buffers.push_back(p.tensor >= 0 ? BufferOf(p.tensor) : PartialBuffer(p));
+      if (target_.is_cuda() && k.dims.grid[0] > 2147483647) {
+        return Unimplemented(program_.tensor(group.stored[0]).name, "the tensor is too large for one launch");
+      }
+      absl::StrAppend(&out_.bodies, k.name, ": ", k.description, "\n", PrintKernelBody(k.body));
+      out_.sources.push_back(target_.is_cuda() ? EmitCudaKernel(k, target_, options_.fast_math) : EmitCpuKernel(k, target_, options_.fast_math));
+      out_.plan.steps.push_back(std::move(step));
+      AddReport(group, k, i == 0);
+    }
+    return absl::OkStatus();
+  }
+
+  // fuseline_<kind>_<ops>_<n>
+  std::string KernelName(const FusionGroup& group, const char* suffix) {
+    std::string name = absl::StrCat("fuseline_", group.is_reduction() ? "reduction" : "pointwise");
+    std::set<std::string> seen;
+    for (lowering::LoopNodeId id : group.nodes) {
+      const std::string& label = program_.node(id).label;
+      if (!seen.insert(label).second) continue;
+      if (name.size() + label.size() > kMaxNameLength) break;
+      absl::StrAppend(&name, "_", label);
+    }
+    return absl::StrCat(name, suffix, "_", out_.sources.size());
+  }
+
+  void AddReport(const FusionGroup& group, const ScheduledKernel& k, bool first) {
+    KernelReport r;
+    r.name = k.name;
+    r.kind = group.is_reduction() ? "reduction" : "pointwise";
+    r.schedule = k.description;
+    for (const BodyParam& p : k.body.params) {
+      const int64_t bytes = p.element_count * DTypeSizeBytes(p.dtype);
+      (p.written ? r.tensors_written : r.tensors_read) += 1;
+      (p.written ? r.bytes_written : r.bytes_read) += bytes;
+    }
+    if (first) {
+      size_t left_out = 0;
+      for (lowering::LoopNodeId id : group.nodes) {
+        const NodeId source = program_.node(id).source;
+        if (source == kNoNode || counted_[static_cast<size_t>(source)]) continue;
+        counted_[static_cast<size_t>(source)] = true;
+        const lowering::SourceOp& op = program_.sources[static_cast<size_t>(source)];
+        if (r.ops.size() < kMaxOpsInReport) {
+          r.ops.push_back(absl::StrCat(op.op, " ", op.name));
+        } else {
+          ++left_out;
+        }
+        if (op.is_view) continue;
+        r.unfused_kernels += 1;
+        r.unfused_transfers += op.transfers;
+        r.unfused_bytes += op.bytes;
+        if (op.makes_intermediate) ++intermediates_before_;
+      }
+      if (left_out > 0) r.ops.push_back(absl::StrCat("and ", left_out, " more"));
+      for (lowering::TensorId t : group.stored) {
+        if (program_.tensor(t).output < 0) ++intermediates_after_;
+      }
+    }
+    out_.report.kernels.push_back(std::move(r));
+  }
+
+  void FinishReport() {
+    out_.report.intermediates_removed = std::max<int64_t>(0, intermediates_before_ - intermediates_after_);
+    for (const fuser::FusionRefusalNote& n : fusion_.refusals) {
+      out_.report.refusals.push_back({absl::StrCat("%", program_.tensor(n.producer).name), absl::StrCat("%", program_.tensor(n.consumer).name), n.reason});
+    }
+  }
+
+  const LoopProgram& program_;
+  const fuser::FusionPlan& fusion_;
+  const Target& target_;
+  const CompileOptions& options_;
+  GeneratedKernels out_;
+  absl::flat_hash_map<lowering::TensorId, int32_t> buffers_;
+  absl::flat_hash_map<int32_t, int32_t> partials_;
+  int32_t next_partial_ = 0;
+  std::vector<bool> counted_;
+  int64_t intermediates_before_ = 0;
+  int64_t intermediates_after_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<GeneratedKernels> GenerateKernels(const LoopProgram& program, const fuser::FusionPlan& plan, const Target& target,
+                                                 const CompileOptions& options) {
+  return Generator(program, plan, target, options).Run();
+}
+
+}  // namespace fuseline::codegen

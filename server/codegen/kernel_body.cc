@@ -1,0 +1,531 @@
+#include "server/codegen/kernel_body.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+
+namespace fuseline::codegen {
+namespace {
+
+using fuser::FusionGroup;
+using lowering::Flatten;
+using lowering::LoopInput;
+using lowering::LoopNode;
+using lowering::LoopNodeId;
+using lowering::LoopProgram;
+using lowering::LoopTensor;
+using lowering::SubstituteAll;
+using lowering::Unflatten;
+
+// Where a tensor is asked for.
+struct Demand {
+  TensorId tensor = -1;
+  std::vector<IndexExpr> index;
+  friend bool operator==(const Demand& a, const Demand& b) { return a.tensor == b.tensor && a.index == b.index; }
+};
+struct DemandHash {
+  size_t operator()(const Demand& d) const {
+    size_t h = std::hash<int32_t>()(d.tensor);
+    for (const IndexExpr& e : d.index) h = h * 1000003 + e.Hash();
+    return h;
+  }
+};
+
+// The finest split of the domain's dims at which the shapes of all full members cut the row-major order, where those cuts nest; so that
+// reshapes inside the group become plain strides.
+void RefineLoops(const LoopProgram& program, const FusionGroup& group, std::vector<int64_t>& extents, std::vector<bool>& reduced) {
+  const int64_t count = ElementCount(group.domain);
+  std::set<int64_t> cuts;
+  const auto add = [&](const Shape& shape) {
+    int64_t stride = 1;
+    for (size_t i = shape.size(); i-- > 0;) {
+      cuts.insert(stride);
+      stride *= shape[i];
+    }
+    cuts.insert(stride);
+  };
+  add(group.domain);
+  if (count != 0) {
+    for (LoopNodeId id : group.nodes) {
+      const LoopNode& n = program.node(id);
+      if (ElementCount(n.domain) == count) add(n.domain);
+    }
+  }
+  const std::vector<int64_t> sorted(cuts.begin(), cuts.end());
+  bool nested = count != 0;
+  for (size_t i = 1; i < sorted.size(); ++i) nested = nested && sorted[i] % sorted[i - 1] == 0;
+  if (!nested) {
+    extents = group.domain;
+    reduced = group.reduced;
+    return;
+  }
+  // Each piece [sorted[i-1], sorted[i]) lies within one dim of the domain, whose kind it takes.
+  std::vector<int64_t> e;
+  std::vector<bool> r;
+  size_t dim = group.domain.size();
+  int64_t dim_end = 1;
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    while (dim > 0 && dim_end < sorted[i]) dim_end *= group.domain[--dim];
+    e.push_back(sorted[i] / sorted[i - 1]);
+    r.push_back(group.reduced[dim]);
+  }
+  extents.assign(e.rbegin(), e.rend());
+  reduced.assign(r.rbegin(), r.rend());
+}
+
+class BodyBuilder {
+ public:
+  BodyBuilder(const LoopProgram& program, const FusionGroup& group) : program_(program), group_(group) {
+    for (LoopNodeId n : group.nodes) computed_.insert({program.node(n).tensor, n});
+    for (TensorId t : group.stored) stored_.insert(t);
+  }
+
+  absl::StatusOr<KernelBody> Build() {
+    RefineLoops(program_, group_, body_.extents, body_.reduced);
+    std::vector<IndexExpr> vars = lowering::IdentityIndex(body_.extents);
+    full_position_ = Flatten(vars, body_.extents);
+    std::vector<IndexExpr> row_vars;
+    Shape rows;
+    for (size_t i = 0; i < vars.size(); ++i) {
+      if (body_.reduced[i]) continue;
+      row_vars.push_back(vars[i]);
+      rows.push_back(body_.extents[i]);
+    }
+    row_position_ = Flatten(row_vars, rows);
+    for (TensorId t : group_.stored) FUSELINE_RETURN_IF_ERROR(Store(t));
+    AssignPasses(body_);
+    return std::move(body_);
+  }
+
+ private:
+  absl::Status Store(TensorId t) {
+    const LoopTensor& tensor = program_.tensor(t);
+    const bool full = tensor.element_count() == ElementCount(group_.domain) && !IsReductionResult(t);
+    const IndexExpr position = full ? full_position_ : row_position_;
+    FUSELINE_ASSIGN_OR_RETURN(const int32_t value, Evaluate(t, Unflatten(position, tensor.shape, body_.extents)));
+    BodyStore store;
+    store.param = Param(t, true);
+    store.offset = position;  // what is stored is dense
+    store.value = value;
+    body_.stores.push_back(std::move(store));
+    return absl::OkStatus();
+  }
+
+  bool IsReductionResult(TensorId t) const {
+    const auto it = computed_.find(t);
+    return it != computed_.end() && program_.node(it->second).is_reduction();
+  }
+
+  // Recursion: at most as deep as the group has nodes, which the fuser bounds.
+  absl::StatusOr<int32_t> Evaluate(TensorId t, std::vector<IndexExpr> index) {
+    Demand demand{t, std::move(index)};
+    if (const auto it = memo_.find(demand); it != memo_.end()) return it->second;
+    int32_t value = -1;
+    const auto it = computed_.find(t);
+    if (it == computed_.end()) {
+      value = Load(t, demand.index);
+    } else if (program_.node(it->second).is_reduction()) {
+      FUSELINE_ASSIGN_OR_RETURN(value, EvaluateReduction(program_.node(it->second), demand.index));
+    } else {
+      const LoopNode& n = program_.node(it->second);
+      FUSELINE_ASSIGN_OR_RETURN(value, EvaluateBody(n, demand.index));
+    }
+    value = RoundWhereStored(t, value, it != computed_.end());
+    memo_.emplace(std::move(demand), value);
+    return value;
+  }
+
+  // Every reader of a stored 16-bit value sees it as stored.
+  int32_t RoundWhereStored(TensorId t, int32_t value, bool computed) {
+    const LoopTensor& tensor = program_.tensor(t);
+    if (!computed || !IsHalf(tensor.dtype) || !stored_.contains(t)) return value;
+    return Round(value, tensor.dtype);
+  }
+
+  int32_t Round(int32_t value, DType storage) {
+    BodyInstr instr;
+    instr.scalar.op = ScalarOp::kRound16;
+    instr.scalar.type = DType::kF32;
+    instr.scalar.storage = storage;
+    instr.scalar.args[0] = value;
+    return Add(std::move(instr));
+  }
+
+  int32_t Load(TensorId t, const std::vector<IndexExpr>& index) {
+    const LoopTensor& tensor = program_.tensor(t);
+    BodyInstr instr;
+    instr.kind = BodyInstr::Kind::kLoad;
+    instr.scalar.type = ComputeDType(tensor.dtype);
+    instr.param = Param(t, false);
+    for (size_t i = 0; i < index.size(); ++i) instr.offset = instr.offset + index[i] * tensor.strides[i];
+    instr.hint = body_.params[static_cast<size_t>(instr.param)].name;
+    return Add(std::move(instr));
+  }
+
+  absl::StatusOr<int32_t> EvaluateBody(const LoopNode& n, const std::vector<IndexExpr>& at) {
+    std::vector<int32_t> ids(n.body.size(), -1);
+    for (size_t i = 0; i < n.body.size(); ++i) {
+      const ScalarInstr& s = n.body[i];
+      if (s.op == ScalarOp::kInput) {
+        const LoopInput& in = n.inputs[static_cast<size_t>(s.index)];
+        if (in.tensor == lowering::kIndexValue) {
+          BodyInstr instr;
+          instr.kind = BodyInstr::Kind::kIndex;
+          instr.scalar.type = DType::kI64;
+          instr.offset = lowering::Substitute(in.value, at, body_.extents);
+          ids[i] = Add(std::move(instr));
+        } else {
+          FUSELINE_ASSIGN_OR_RETURN(ids[i], Evaluate(in.tensor, SubstituteAll(in.index, at, body_.extents)));
+        }
+        continue;
+      }
+      if (s.op == ScalarOp::kRound16 && IsLoadOf(ids[static_cast<size_t>(s.args[0])], s.storage)) {
+        ids[i] = ids[static_cast<size_t>(s.args[0])];  // what lies in memory is rounded already
+        continue;
+      }
+      BodyInstr instr;
+      instr.scalar = s;
+      for (int32_t& a : instr.scalar.args) {
+        if (a >= 0) a = ids[static_cast<size_t>(a)];
+      }
+      if (static_cast<int32_t>(i) == n.result && s.op != ScalarOp::kConst) instr.hint = program_.tensor(n.tensor).name;
+      ids[i] = Add(std::move(instr));
+    }
+    return ids[static_cast<size_t>(n.result)];
+  }
+
+  bool IsLoadOf(int32_t id, DType storage) const {
+    const BodyInstr& instr = body_.instrs[static_cast<size_t>(id)];
+    if (instr.kind == BodyInstr::Kind::kLoad) return body_.params[static_cast<size_t>(instr.param)].dtype == storage;
+    return instr.scalar.op == ScalarOp::kRound16 && instr.kind == BodyInstr::Kind::kOp && instr.scalar.storage == storage;
+  }
+
+  absl::StatusOr<int32_t> EvaluateReduction(const LoopNode& n, const std::vector<IndexExpr>& index) {
+    if (!(Flatten(index, n.kept_shape()) == row_position_)) {
+      return Internal(absl::StrCat("kernel body: reduction '", program_.tensor(n.tensor).name, "' is read at another row"));
+    }
+    const std::vector<IndexExpr> at = Unflatten(full_position_, n.domain, body_.extents);
+    FUSELINE_ASSIGN_OR_RETURN(const int32_t value, EvaluateBody(n, at));
+    BodyReduction reduction;
+    reduction.kind = n.reduction;
+    reduction.value = value;
+    reduction.type = body_.instrs[static_cast<size_t>(value)].scalar.type;
+    if (reduction.returns_index()) {
+      BodyInstr arg;
+      arg.kind = BodyInstr::Kind::kIndex;
+      arg.scalar.type = DType::kI64;
+      arg.offset = lowering::Substitute(n.arg_index, at, body_.extents);
+      reduction.arg = Add(std::move(arg));
+    }
+    body_.reductions.push_back(reduction);
+    BodyInstr result;
+    result.kind = BodyInstr::Kind::kReduction;
+    result.scalar.type = lowering::ReductionResultType(n);
+    result.reduction = static_cast<int32_t>(body_.reductions.size() - 1);
+    result.hint = program_.tensor(n.tensor).name;
+    int32_t id = Add(std::move(result));
+    if (n.round_result != DType::kInvalid) id = Round(id, n.round_result);
+    return id;
+  }
+
+  int32_t Param(TensorId t, bool written) {
+    if (const auto it = params_.find(t); it != params_.end()) return it->second;
+    const LoopTensor& tensor = program_.tensor(t);
+    BodyParam p;
+    p.name = tensor.output >= 0 ? absl::StrCat("out", tensor.output) : tensor.name;
+    p.tensor = t;
+    p.dtype = tensor.dtype;
+    p.element_count = tensor.element_count();
+    p.written = written;
+    body_.params.push_back(std::move(p));
+    const int32_t id = static_cast<int32_t>(body_.params.size() - 1);
+    params_.emplace(t, id);
+    return id;
+  }
+
+  // Equal instructions are one.
+  int32_t Add(BodyInstr instr) {
+    if (instr.kind != BodyInstr::Kind::kReduction) {
+      const size_t hash = HashOf(instr);
+      for (auto [it, end] = same_hash_.equal_range(hash); it != end; ++it) {
+        if (Equal(body_.instrs[static_cast<size_t>(it->second)], instr)) return it->second;
+      }
+      same_hash_.emplace(hash, static_cast<int32_t>(body_.instrs.size()));
+    }
+    body_.instrs.push_back(std::move(instr));
+    return static_cast<int32_t>(body_.instrs.size() - 1);
+  }
+
+  static size_t HashOf(const BodyInstr& i) {
+    return absl::HashOf(static_cast<int>(i.kind), static_cast<int>(i.scalar.op), static_cast<int>(i.scalar.type), i.scalar.args[0],
+                        i.scalar.args[1], i.scalar.args[2], i.param, i.offset.Hash(), i.scalar.constant.i);
+  }
+  static bool Equal(const BodyInstr& a, const BodyInstr& b) {
+    return a.kind == b.kind && a.scalar.op == b.scalar.op && a.scalar.type == b.scalar.type && a.param == b.param &&
+           std::equal(a.scalar.args, a.scalar.args + 3, b.scalar.args) && a.scalar.storage == b.scalar.storage &&
+           a.scalar.storage_to == b.scalar.storage_to && a.scalar.constant.kind == b.scalar.constant.kind &&
+           a.scalar.constant.i == b.scalar.constant.i && SameBits(a.scalar.constant.f, b.scalar.constant.f) && a.offset == b.offset;
+  }
+  static bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+
+  const LoopProgram& program_;
+  const FusionGroup& group_;
+  KernelBody body_;
+  IndexExpr full_position_;
+  IndexExpr row_position_;
+  absl::flat_hash_map<TensorId, LoopNodeId> computed_;
+  std::set<TensorId> stored_;
+  absl::flat_hash_map<TensorId, int32_t> params_;
+  absl::flat_hash_map<Demand, int32_t, DemandHash> memo_;
+  std::multimap<size_t, int32_t> same_hash_;
+};
+
+// Every index expression of the body, for rewriting.
+template <typename F>
+void ForEachIndex(KernelBody& body, F&& f) {
+  for (BodyInstr& i : body.instrs) {
+    if (i.kind == BodyInstr::Kind::kLoad || i.kind == BodyInstr::Kind::kIndex) f(i.offset);
+  }
+  for (BodyStore& s : body.stores) f(s.offset);
+  if (body.bound) f(body.bound->start);
+}
+
+}  // namespace
+
+int64_t KernelBody::row_count() const {
+  int64_t n = 1;
+  for (size_t i = 0; i < extents.size(); ++i) n *= reduced[i] ? 1 : extents[i];
+  return n;
+}
+int64_t KernelBody::reduced_count() const {
+  int64_t n = 1;
+  for (size_t i = 0; i < extents.size(); ++i) n *= reduced[i] ? extents[i] : 1;
+  return n;
+}
+bool KernelBody::has_reduced() const { return !reductions.empty(); }
+std::vector<int32_t> KernelBody::row_vars() const {
+  std::vector<int32_t> out;
+  for (size_t i = 0; i < extents.size(); ++i) {
+    if (!reduced[i]) out.push_back(static_cast<int32_t>(i));
+  }
+  return out;
+}
+std::vector<int32_t> KernelBody::reduced_vars() const {
+  std::vector<int32_t> out;
+  for (size_t i = 0; i < extents.size(); ++i) {
+    if (reduced[i]) out.push_back(static_cast<int32_t>(i));
+  }
+  return out;
+}
+
+void AssignPasses(KernelBody& body) {
+  const std::vector<int32_t> reduced = body.reduced_vars();
+  const auto depends = [&](const IndexExpr& e) {
+    return std::any_of(reduced.begin(), reduced.end(), [&](int32_t v) { return e.Uses(v); });
+  };
+  body.passes = 0;
+  for (BodyInstr& i : body.instrs) {
+    i.full = false;
+    i.pass = 0;
+    switch (i.kind) {
+      case BodyInstr::Kind::kLoad:
+      case BodyInstr::Kind::kIndex:
+        i.full = depends(i.offset);
+        break;
+      case BodyInstr::Kind::kOp:
+        for (int32_t a : i.scalar.args) {
+          if (a < 0) continue;
+          i.full = i.full || body.instrs[static_cast<size_t>(a)].full;
+          i.pass = std::max(i.pass, body.instrs[static_cast<size_t>(a)].pass);
+        }
+        break;
+      case BodyInstr::Kind::kReduction: {
+        BodyReduction& r = body.reductions[static_cast<size_t>(i.reduction)];
+        r.pass = body.instrs[static_cast<size_t>(r.value)].pass;
+        if (r.arg >= 0) r.pass = std::max(r.pass, body.instrs[static_cast<size_t>(r.arg)].pass);
+        i.pass = r.pass + 1;
+        body.passes = std::max(body.passes, i.pass);
+        break;
+      }
+    }
+  }
+  const bool loops = !reduced.empty();
+  for (BodyStore& s : body.stores) {
+    s.full = loops && (body.instrs[static_cast<size_t>(s.value)].full || depends(s.offset));
+    s.pass = body.instrs[static_cast<size_t>(s.value)].pass;
+    if (s.full) body.passes = std::max(body.passes, s.pass + 1);
+  }
+}
+
+void SubstituteLoops(KernelBody& body, const std::vector<IndexExpr>& values, std::vector<int64_t> extents, std::vector<bool> reduced) {
+  ForEachIndex(body, [&](IndexExpr& e) { e = lowering::Substitute(e, values, extents); });
+  body.extents = std::move(extents);
+  body.reduced = std::move(reduced);
+}
+
+void ReorderLoops(KernelBody& body, const std::vector<int32_t>& order) {
+  std::vector<IndexExpr> values(body.extents.size());
+  std::vector<int64_t> extents;
+  std::vector<bool> reduced;
+  for (size_t i = 0; i < order.size(); ++i) {
+    values[static_cast<size_t>(order[i])] = IndexExpr::Var(static_cast<int32_t>(i));
+    extents.push_back(body.extents[static_cast<size_t>(order[i])]);
+    reduced.push_back(body.reduced[static_cast<size_t>(order[i])]);
+  }
+  if (body.bound) {
+    body.bound->var =
+        static_cast<int32_t>(std::find(order.begin(), order.end(), body.bound->var) - order.begin());
+  }
+  SubstituteLoops(body, values, std::move(extents), std::move(reduced));
+}
+
+void CollapseLoops(KernelBody& body) {
+  // Rows first, reduced loops after; loops of extent 1 go (a bound's variable stays).
+  std::vector<int32_t> order;
+  for (bool want : {false, true}) {
+    for (size_t i = 0; i < body.extents.size(); ++i) {
+      const bool bound = body.bound && body.bound->var == static_cast<int32_t>(i);
+      if (body.reduced[i] == want && (body.extents[i] != 1 || bound)) order.push_back(static_cast<int32_t>(i));
+    }
+  }
+  ReorderLoops(body, order);
+  for (size_t inner = body.extents.size(); inner-- > 1;) {
+    const size_t outer = inner - 1;
+    const int32_t o = static_cast<int32_t>(outer);
+    const int32_t i = static_cast<int32_t>(inner);
+    bool mergeable = body.reduced[outer] == body.reduced[inner] && !(body.bound && (body.bound->var == o || body.bound->var == i));
+    ForEachIndex(body, [&](IndexExpr& e) {
+      mergeable = mergeable && !e.UsesNonlinearly(o) && !e.UsesNonlinearly(i) &&
+                  e.Coefficient(o) == e.Coefficient(i) * body.extents[inner];
+    });
+    if (!mergeable) continue;
+    // The merged loop takes the inner one's coefficient.
+    std::vector<IndexExpr> values(body.extents.size());
+    std::vector<int64_t> extents;
+    std::vector<bool> reduced;
+    for (size_t k = 0; k < body.extents.size(); ++k) {
+      if (k == outer) continue;
+      values[k] = IndexExpr::Var(static_cast<int32_t>(extents.size()));
+      extents.push_back(k == inner ? body.extents[inner] * body.extents[outer] : body.extents[k]);
+      reduced.push_back(body.reduced[k]);
+    }
+    if (body.bound && body.bound->var > o) --body.bound->var;
+    SubstituteLoops(body, values, std::move(extents), std::move(reduced));
+  }
+}
+
+void RemoveDeadCode(KernelBody& body) {
+  std::vector<bool> live(body.instrs.size(), false);
+  for (const BodyStore& s : body.stores) live[static_cast<size_t>(s.value)] = true;
+  for (size_t i = body.instrs.size(); i-- > 0;) {
+    if (!live[i]) continue;
+    const BodyInstr& instr = body.instrs[i];
+    if (instr.kind == BodyInstr::Kind::kOp) {
+      for (int32_t a : instr.scalar.args) {
+        if (a >= 0) live[static_cast<size_t>(a)] = true;
+      }
+    } else if (instr.kind == BodyInstr::Kind::kReduction) {
+      const BodyReduction& r = body.reductions[static_cast<size_t>(instr.reduction)];
+      live[static_cast<size_t>(r.value)] = true;
+      if (r.arg >= 0) live[static_cast<size_t>(r.arg)] = true;
+    }
+  }
+  std::vector<int32_t> renamed(body.instrs.size(), -1);
+  std::vector<int32_t> reduction_renamed(body.reductions.size(), -1);
+  std::vector<int32_t> param_renamed(body.params.size(), -1);
+  std::vector<BodyInstr> instrs;
+  std::vector<BodyReduction> reductions;
+  std::vector<bool> param_used(body.params.size(), false);
+  for (size_t i = 0; i < body.instrs.size(); ++i) {
+    if (!live[i]) continue;
+    BodyInstr instr = std::move(body.instrs[i]);
+    if (instr.kind == BodyInstr::Kind::kLoad) param_used[static_cast<size_t>(instr.param)] = true;
+    if (instr.kind == BodyInstr::Kind::kOp) {
+      for (int32_t& a : instr.scalar.args) {
+        if (a >= 0) a = renamed[static_cast<size_t>(a)];
+      }
+    }
+    if (instr.kind == BodyInstr::Kind::kReduction) {
+      BodyReduction r = body.reductions[static_cast<size_t>(instr.reduction)];
+      r.value = renamed[static_cast<size_t>(r.value)];
+      if (r.arg >= 0) r.arg = renamed[static_cast<size_t>(r.arg)];
+      reductions.push_back(r);
+      instr.reduction = static_cast<int32_t>(reductions.size() - 1);
+    }
+    renamed[i] = static_cast<int32_t>(instrs.size());
+    instrs.push_back(std::move(instr));
+  }
+  for (BodyStore& s : body.stores) {
+    s.value = renamed[static_cast<size_t>(s.value)];
+    param_used[static_cast<size_t>(s.param)] = true;
+  }
+  std::vector<BodyParam> params;
+  for (size_t p = 0; p < body.params.size(); ++p) {
+    if (!param_used[p]) continue;
+    param_renamed[p] = static_cast<int32_t>(params.size());
+    params.push_back(std::move(body.params[p]));
+  }
+  for (BodyInstr& i : instrs) {
+    if (i.kind == BodyInstr::Kind::kLoad) i.param = param_renamed[static_cast<size_t>(i.param)];
+  }
+  for (BodyStore& s : body.stores) s.param = param_renamed[static_cast<size_t>(s.param)];
+  body.instrs = std::move(instrs);
+  body.reductions = std::move(reductions);
+  body.params = std::move(params);
+  AssignPasses(body);
+}
+
+absl::StatusOr<KernelBody> BuildKernelBody(const LoopProgram& program, const FusionGroup& group) {
+  FUSELINE_ASSIGN_OR_RETURN(KernelBody body, BodyBuilder(program, group).Build());
+  RemoveDeadCode(body);
+  return body;
+}
+
+std::string PrintKernelBody(const KernelBody& body) {
+  std::string out = "loops [";
+  for (size_t i = 0; i < body.extents.size(); ++i) {
+    absl::StrAppend(&out, i ? ", " : "", body.reduced[i] ? "r" : "d", i, "<", body.extents[i]);
+  }
+  absl::StrAppend(&out, "], passes ", body.passes, "\n");
+  for (size_t i = 0; i < body.instrs.size(); ++i) {
+    const BodyInstr& instr = body.instrs[i];
+    absl::StrAppend(&out, "  s", i, ": ", std::string(DTypeName(instr.scalar.type)), instr.full ? " full" : " row", " @", instr.pass, " = ");
+    switch (instr.kind) {
+      case BodyInstr::Kind::kLoad:
+        absl::StrAppend(&out, "load ", body.params[static_cast<size_t>(instr.param)].name, "[", instr.offset.ToString(), "]");
+        break;
+      case BodyInstr::Kind::kIndex:
+        absl::StrAppend(&out, "index ", instr.offset.ToString());
+        break;
+      case BodyInstr::Kind::kReduction:
+        absl::StrAppend(&out, "reduce s", body.reductions[static_cast<size_t>(instr.reduction)].value);
+        break;
+      case BodyInstr::Kind::kOp:
+        absl::StrAppend(&out, ScalarOpName(instr.scalar.op));
+        if (instr.scalar.op == ScalarOp::kConst) {
+          absl::StrAppend(&out, " ", instr.scalar.constant.AsDouble());
+        }
+        for (int32_t a : instr.scalar.args) {
+          if (a >= 0) absl::StrAppend(&out, " s", a);
+        }
+    }
+    absl::StrAppend(&out, "\n");
+  }
+  for (const BodyStore& s : body.stores) {
+    absl::StrAppend(&out, "  store ", body.params[static_cast<size_t>(s.param)].name, "[", s.offset.ToString(), "] = s", s.value,
+                    s.full ? " full" : " row", " @", s.pass, "\n");
+  }
+  return out;
+}
+
+}  // namespace fuseline::codegen

@@ -1,0 +1,88 @@
+#include "server/codegen/lane_block.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
+namespace fuseline::codegen {
+namespace {
+
+std::string Identifier(const std::string& hint) {
+  std::string out;
+  for (char c : hint) out += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ? c : '_';
+  return out;
+}
+
+}  // namespace
+
+void TextWriter::Line(const std::string& text) {
+  text_.append(static_cast<size_t>(depth_) * 2, ' ');
+  text_ += text;
+  text_ += '\n';
+}
+
+ValueNames::ValueNames(const KernelBody& body) {
+  // Parameters' names are taken; "v_" keeps a value's name apart from keywords and from the prelude.
+  std::set<std::string> taken;
+  for (size_t i = 0; i < body.instrs.size(); ++i) {
+    const BodyInstr& instr = body.instrs[i];
+    std::string name = instr.hint.empty() ? absl::StrCat("s", i)
+                                          : absl::StrCat(instr.kind == BodyInstr::Kind::kLoad ? "x_" : "v_", Identifier(instr.hint));
+    if (!taken.insert(name).second) {
+      name = absl::StrCat(name, "_", i);
+      taken.insert(name);
+    }
+    names_.push_back(std::move(name));
+  }
+}
+
+bool StatementEmitter::IsConstant(int32_t instr) const {
+  const BodyInstr& i = body_.instrs[static_cast<size_t>(instr)];
+  return i.kind == BodyInstr::Kind::kOp && i.scalar.op == ScalarOp::kConst;
+}
+
+std::string StatementEmitter::TypeOf(int32_t instr) const {
+  return ComputeTypeName(body_.instrs[static_cast<size_t>(instr)].scalar.type);
+}
+
+std::string StatementEmitter::Use(int32_t instr, const Outside& outside) {
+  if (IsConstant(instr)) return printer_.Constant(body_.instrs[static_cast<size_t>(instr)].scalar);
+  if (outside) {
+    std::string text = outside(instr);
+    if (!text.empty()) return text;
+  }
+  return names_.name(instr);
+}
+
+std::string StatementEmitter::Define(int32_t instr, const StatementPrinter::VarName& var, const Outside& outside) {
+  const BodyInstr& i = body_.instrs[static_cast<size_t>(instr)];
+  std::string value;
+  if (i.kind == BodyInstr::Kind::kIndex) {
+    value = printer_.Index(i.offset, var);
+  } else {
+    std::string args[3];
+    for (int a = 0; a < 3; ++a) {
+      if (i.scalar.args[a] >= 0) args[a] = Use(i.scalar.args[a], outside);
+    }
+    const int32_t first = i.scalar.op == ScalarOp::kSelect ? i.scalar.args[1] : i.scalar.args[0];
+    const DType operand_type = first >= 0 ? body_.instrs[static_cast<size_t>(first)].scalar.type : i.scalar.type;
+    value = printer_.Operation(i, operand_type, args);
+  }
+  return absl::StrCat("const ", TypeOf(instr), " ", name(instr), " = ", value, ";");
+}
+
+std::string StatementEmitter::DefineLoad(int32_t instr, const std::string& element) {
+  const BodyInstr& i = body_.instrs[static_cast<size_t>(instr)];
+  const DType storage = body_.params[static_cast<size_t>(i.param)].dtype;
+  return absl::StrCat("const ", TypeOf(instr), " ", name(instr), " = ", printer_.FromStorage(storage, element), ";");
+}
+
+std::string StatementEmitter::Accumulate(int32_t reduction, const std::string& acc, const std::string& acc_at, const Outside& outside) {
+  const BodyReduction& r = body_.reductions[static_cast<size_t>(reduction)];
+  const std::string value = Use(r.value, outside);
+  if (!r.returns_index()) return absl::StrCat(acc, " = ", printer_.Combine(r.kind, r.type, acc, value), ";");
+  const std::string at = Use(r.arg, outside);
+  return absl::StrCat("if (", printer_.Better(r.kind, r.type, acc, acc_at, value, at), ") ", acc, " = ", value, ", ", acc_at, " = ", at, ";");
+}
+
+}  // namespace fuseline::codegen

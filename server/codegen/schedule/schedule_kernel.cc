@@ -1,0 +1,316 @@
+// Tested by tests/unit/server/codegen/schedule_kernel_test.cc
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status_macros.h"
+#include "server/codegen/schedule/scheduled_kernel.h"
+#include "server/codegen/schedule/split_reduction.h"
+#include "server/fuser/cost_model.h"
+
+namespace fuseline::codegen {
+namespace {
+
+constexpr int32_t kBlockThreads = 256;      // of pointwise and column kernels
+constexpr int32_t kRowBlockThreads = 128;   // the least for row kernels: short rows share a block
+constexpr int32_t kMaxThreads = 1024;       // of a block, by the hardware
+constexpr int64_t kVectorBytes = 16;        // the widest access of a thread
+// Elements that a thread of a row kernel takes: enough loads in flight (4 vectors of 16 bytes) without crowding the registers.
+constexpr int64_t kElementsPerThread = 32;
+// 32-bit registers that a persistent thread may spend on what it holds; with the rest it stays under 128 (512 threads) or 64 (1024).
+constexpr int64_t kHeldWords = 64;
+constexpr int64_t kHeldWordsFullBlock = 32;
+constexpr int64_t kTasksWanted = 528;       // blocks of a split reduction: four for each of 132 multiprocessors
+constexpr int32_t kCpuTile = 64;            // columns that the CPU accumulates at once
+constexpr int64_t kCpuPieces = 64;          // pieces of a row split for CPU threads
+constexpr int64_t kCpuGrainElements = 16384;  // fewer are not worth waking a thread
+constexpr int64_t kIndexLimit = (int64_t{1} << 31) - (1 << 20);  // slack: the last vectors of a block may reach past the end
+
+int32_t PowerOfTwoAtLeast(int64_t n) {
+  int32_t p = 1;
+  while (p < n && p < (1 << 30)) p *= 2;
+  return p;
+}
+
+bool IsHeavy(const BodyInstr& i) {
+  if (i.kind != BodyInstr::Kind::kOp) return false;
+  lowering::LoopNode probe;
+  probe.body.push_back(i.scalar);
+  return fuser::BodyCost(probe) >= 16;
+}
+
+class Scheduler {
+ public:
+  Scheduler(bool cuda) : cuda_(cuda) {}
+
+  ScheduledKernel Schedule(KernelBody body) {
+    ScheduledKernel k;
+    k.body = std::move(body);
+    CollapseLoops(k.body);
+    ChooseVectorLoop(k);
+    AssignPasses(k.body);
+    ChooseLanes(k);
+    k.wide_index = NeedsWideIndex(k);
+    if (cuda_) {
+      MapToBlocks(k);
+    } else {
+      MapToWorkItems(k);
+    }
+    return k;
+  }
+
+  // Which loop to split, and into how many pieces of which extent.
+  static void ChoosePieces(const KernelBody& collapsed, bool cuda, int32_t* var, int64_t* count, int64_t* extent) {
+    *var = -1;
+    for (int32_t v : collapsed.reduced_vars()) {
+      if (*var < 0 || collapsed.extents[static_cast<size_t>(v)] > collapsed.extents[static_cast<size_t>(*var)]) *var = v;
+    }
+    const int64_t n = collapsed.extents[static_cast<size_t>(*var)];
+    const int64_t others = collapsed.reduced_count() / std::max<int64_t>(n, 1);
+    const int64_t rows = std::max<int64_t>(collapsed.row_count(), 1);
+    const int32_t best = BestVar(collapsed);
+    const bool columns = best >= 0 && !collapsed.reduced[static_cast<size_t>(best)];
+    const int64_t tasks = columns ? std::max<int64_t>(rows / 128, 1) : rows;
+    const int64_t wanted = std::max<int64_t>(2, (cuda ? kTasksWanted : kCpuPieces) / tasks);
+    // A piece is at least a thousand elements of work (for columns: 32 steps down), and a multiple of what a block takes in one step.
+    const int64_t least = std::max<int64_t>(1, (columns ? 32 : 4096) / std::max<int64_t>(others, 1));
+    int64_t piece = std::max((n + wanted - 1) / wanted, least);
+    const int64_t step = columns ? 8 : (piece >= 2048 ? 1024 : 16);
+    piece = std::min((piece + step - 1) / step * step, n);
+    *extent = piece;
+    *count = (n + piece - 1) / piece;
+  }
+
+ private:
+  // The loop along which most bytes are contiguous; -1 where none is.
+  static int32_t BestVar(const KernelBody& body) {
+    std::vector<int64_t> score(body.extents.size(), 0);
+    for (const BodyInstr& i : body.instrs) {
+      if (i.kind != BodyInstr::Kind::kLoad) continue;
+      const BodyParam& p = body.params[static_cast<size_t>(i.param)];
+      const int64_t weight = std::max<int64_t>(1, p.element_count) * DTypeSizeBytes(p.dtype);
+      for (size_t v = 0; v < score.size(); ++v) {
+        if (std::abs(i.offset.Coefficient(static_cast<int32_t>(v))) == 1) score[v] += weight;
+      }
+    }
+    for (const BodyStore& s : body.stores) {
+      const BodyParam& p = body.params[static_cast<size_t>(s.param)];
+      for (size_t v = 0; v < score.size(); ++v) {
+        if (s.offset.Coefficient(static_cast<int32_t>(v)) == 1) score[v] += p.element_count * DTypeSizeBytes(p.dtype);
+      }
+    }
+    int32_t best = -1;
+    for (size_t v = 0; v < score.size(); ++v) {
+      // Later (inner) loops win ties.
+      if (score[v] > 0 && (best < 0 || score[v] >= score[static_cast<size_t>(best)])) best = static_cast<int32_t>(v);
+    }
+    return best;
+  }
+
+  void ChooseVectorLoop(ScheduledKernel& k) {
+    const std::vector<int32_t> rows = k.body.row_vars();
+    const std::vector<int32_t> reduced = k.body.reduced_vars();
+    const bool pointwise = k.body.reductions.empty() && reduced.empty();
+    if (pointwise) {
+      k.kind = ScheduledKernel::Kind::kPointwise;
+      k.vector_var = rows.empty() ? -1 : rows.back();  // results are dense, so their last loop is contiguous
+      return;
+    }
+    int32_t best = BestVar(k.body);
+    if (best < 0) best = reduced.empty() ? -1 : reduced.back();
+    if (best >= 0 && !k.body.reduced[static_cast<size_t>(best)] && reduced.empty()) best = -1;
+    k.kind = best >= 0 && !k.body.reduced[static_cast<size_t>(best)] ? ScheduledKernel::Kind::kColumn : ScheduledKernel::Kind::kRow;
+    if (best >= 0) {
+      std::vector<int32_t> order;
+      for (const std::vector<int32_t>& vars : {rows, reduced}) {
+        for (int32_t v : vars) {
+          if (v != best) order.push_back(v);
+        }
+        if (std::find(vars.begin(), vars.end(), best) != vars.end()) order.push_back(best);
+      }
+      ReorderLoops(k.body, order);
+      best = static_cast<int32_t>(std::find(order.begin(), order.end(), best) - order.begin());
+    }
+    k.vector_var = best;
+  }
+
+  // One access can serve `lanes` neighbours along the vector loop.
+  bool Vectorises(const ScheduledKernel& k, const IndexExpr& offset, int64_t lanes) const {
+    if (k.vector_var < 0 || offset.Coefficient(k.vector_var) != 1 || offset.UsesNonlinearly(k.vector_var)) return false;
+    if (offset.constant() % lanes != 0) return false;
+    for (const IndexExpr::Term& t : offset.terms()) {
+      if (t.kind == IndexExpr::Term::Kind::kVar && t.var == k.vector_var) continue;
+      if (t.coefficient % lanes != 0) return false;
+    }
+    return true;
+  }
+
+  void ChooseLanes(ScheduledKernel& k) {
+    const KernelBody& b = k.body;
+    k.vector_load.assign(b.instrs.size(), false);
+    k.vector_store.assign(b.stores.size(), false);
+    if (k.vector_var < 0) return;
+    const int64_t extent = b.extents[static_cast<size_t>(k.vector_var)];
+    if (!cuda_) {
+      if (k.kind == ScheduledKernel::Kind::kColumn) k.lanes = kCpuTile;
+      return;
+    }
+    // The narrowest contiguous access takes 16 bytes (at most 16 lanes), as long as the extent is a multiple.
+    int64_t narrowest = 0;
+    int64_t widest = 1;
+    const auto consider = [&](const IndexExpr& offset, DType dtype) {
+      if (!Vectorises(k, offset, 1)) return;
+      const int64_t size = DTypeSizeBytes(dtype);
+      narrowest = narrowest == 0 ? size : std::min(narrowest, size);
+      widest = std::max(widest, size);
+    };
+    for (const BodyInstr& i : b.instrs) {
+      if (i.kind == BodyInstr::Kind::kLoad) consider(i.offset, b.params[static_cast<size_t>(i.param)].dtype);
+    }
+    for (const BodyStore& s : b.stores) consider(s.offset, b.params[static_cast<size_t>(s.param)].dtype);
+    if (narrowest == 0) return;
+    int64_t lanes = kVectorBytes / narrowest;
+    lanes = std::min(lanes, std::max<int64_t>(1, 2 * kVectorBytes / widest));  // at most two accesses a tensor
+    while (lanes > 1 && extent % lanes != 0) lanes /= 2;
+    // The pieces of a split row end at multiples of the piece, and at the limit.
+    if (b.bound && b.bound->var == k.vector_var) {
+      while (lanes > 1 && (b.bound->limit % lanes != 0)) lanes /= 2;
+    }
+    k.lanes = static_cast<int32_t>(lanes);
+    for (size_t i = 0; i < b.instrs.size(); ++i) {
+      if (b.instrs[i].kind == BodyInstr::Kind::kLoad) k.vector_load[i] = lanes > 1 && Vectorises(k, b.instrs[i].offset, lanes);
+    }
+    for (size_t s = 0; s < b.stores.size(); ++s) k.vector_store[s] = lanes > 1 && Vectorises(k, b.stores[s].offset, lanes);
+  }
+
+  static bool NeedsWideIndex(const ScheduledKernel& k) {
+    int64_t high = k.body.row_count() * std::max<int64_t>(k.body.reduced_count(), 1);
+    for (const BodyInstr& i : k.body.instrs) {
+      if (i.kind != BodyInstr::Kind::kLoad && i.kind != BodyInstr::Kind::kIndex) continue;
+      const lowering::IndexRange r = lowering::RangeOf(i.offset, k.body.extents);
+      high = std::max({high, r.high, -r.low});
+      for (const IndexExpr::Term& t : i.offset.terms()) high = std::max(high, std::abs(t.coefficient));
+    }
+    for (const BodyStore& s : k.body.stores) high = std::max(high, lowering::RangeOf(s.offset, k.body.extents).high);
+    if (k.body.bound) high = std::max(high, lowering::RangeOf(k.body.bound->start, k.body.extents).high);
+    return high >= kIndexLimit;
+  }
+
+  void MapToBlocks(ScheduledKernel& k) {
+    const int64_t rows = k.body.row_count();
+    const int64_t reduced = k.body.reduced_count();
+    switch (k.kind) {
+      case ScheduledKernel::Kind::kPointwise: {
+        const int64_t threads = (rows + k.lanes - 1) / k.lanes;
+        k.dims.block[0] = kBlockThreads;
+        k.dims.grid[0] = (threads + kBlockThreads - 1) / kBlockThreads;
+        k.phases = BuildPhases(k.body, std::vector<bool>(k.body.instrs.size(), false));
+        k.description = absl::StrCat("pointwise, ", k.lanes, " lanes");
+        break;
+      }
+      case ScheduledKernel::Kind::kColumn: {
+        const int64_t vectors = rows / k.lanes;
+        k.rows_per_block = std::min<int32_t>(32, PowerOfTwoAtLeast(vectors));
+        k.threads_per_row = std::min<int32_t>(kBlockThreads / k.rows_per_block, PowerOfTwoAtLeast(reduced));
+        k.dims.block[0] = k.rows_per_block * k.threads_per_row;
+        k.dims.grid[0] = (vectors + k.rows_per_block - 1) / k.rows_per_block;
+        k.phases = BuildPhases(k.body, std::vector<bool>(k.body.instrs.size(), false));
+        k.description = absl::StrCat("column, ", k.rows_per_block * k.lanes, " columns x ", k.threads_per_row, " threads, ", k.lanes, " lanes");
+        break;
+      }
+      case ScheduledKernel::Kind::kRow:
+        MapRow(k, rows, reduced);
+        break;
+    }
+  }
+
+  void MapRow(ScheduledKernel& k, int64_t rows, int64_t reduced) {
+    const std::vector<int32_t> count = CountPasses(k.body);
+    std::vector<bool> may_keep(k.body.instrs.size(), false);
+    for (size_t i = 0; i < may_keep.size(); ++i) {
+      may_keep[i] = count[i] > 1 && (k.vector_load[i] || IsHeavy(k.body.instrs[i]));
+    }
+    PhasePlan kept = BuildPhases(k.body, may_keep);
+    int64_t bytes = 0;  // held for each element
+    for (int32_t i : kept.kept) {
+      const BodyInstr& instr = k.body.instrs[static_cast<size_t>(i)];
+      bytes += instr.kind == BodyInstr::Kind::kLoad ? DTypeSizeBytes(k.body.params[static_cast<size_t>(instr.param)].dtype)
+                                                    : std::max(4, DTypeSizeBytes(instr.scalar.type));
+    }
+    const int64_t vectors = (reduced + k.lanes - 1) / k.lanes;
+    const int64_t per_thread = std::max<int64_t>(1, kElementsPerThread / k.lanes);
+    int32_t threads = PowerOfTwoAtLeast((vectors + per_thread - 1) / per_thread);
+    threads = std::min(threads, kMaxThreads);
+    // Few elements a thread are no use for short rows beyond a warp; many rows fill the machine anyway.
+    int64_t chunks = (vectors + threads - 1) / threads;
+    int64_t words = chunks * k.lanes * bytes / 4;
+    while (threads < 512 && words > kHeldWords) {
+      threads *= 2;
+      chunks = (vectors + threads - 1) / threads;
+      words = chunks * k.lanes * bytes / 4;
+    }
+    const bool fits = words <= (threads > 512 ? kHeldWordsFullBlock : kHeldWords) && chunks <= 2 * per_thread;
+    k.persistent = fits;
+    k.threads_per_row = fits ? threads : std::min<int32_t>(threads, 512);
+    k.chunks = static_cast<int32_t>(fits ? chunks : 0);
+    k.rows_per_block = std::max(1, kRowBlockThreads / k.threads_per_row);
+    k.phases = fits ? std::move(kept) : BuildPhases(k.body, std::vector<bool>(k.body.instrs.size(), false));
+    k.dims.block[0] = k.threads_per_row * k.rows_per_block;
+    k.dims.grid[0] = (rows + k.rows_per_block - 1) / k.rows_per_block;
+    k.description = absl::StrCat(fits ? "persistent row, " : "looped row, ", k.threads_per_row, " threads, ", k.lanes, " lanes");
+  }
+
+  void MapToWorkItems(ScheduledKernel& k) {
+    k.phases = BuildPhases(k.body, std::vector<bool>(k.body.instrs.size(), false));
+    const int64_t rows = k.body.row_count();
+    const int64_t reduced = std::max<int64_t>(k.body.reduced_count(), 1);
+    int64_t item = 1;  // elements of one work item
+    switch (k.kind) {
+      case ScheduledKernel::Kind::kPointwise:
+        k.work_items = rows;
+        k.description = "pointwise, vectorised loop";
+        break;
+      case ScheduledKernel::Kind::kRow:
+        k.work_items = rows;
+        item = reduced;
+        k.description = "row, vectorised loop over the reduced extent";
+        break;
+      case ScheduledKernel::Kind::kColumn: {
+        const int64_t extent = k.body.extents[static_cast<size_t>(k.vector_var)];
+        k.work_items = rows / std::max<int64_t>(extent, 1) * ((extent + k.lanes - 1) / k.lanes);
+        item = reduced * k.lanes;
+        k.description = absl::StrCat("column, tiles of ", k.lanes, " columns");
+        break;
+      }
+    }
+    k.work_grain = std::max<int64_t>(1, kCpuGrainElements / item);
+  }
+
+  bool cuda_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<ScheduledKernel>> ScheduleKernel(KernelBody body, bool split, bool cuda, int32_t first_partial) {
+  Scheduler scheduler(cuda);
+  std::vector<ScheduledKernel> out;
+  CollapseLoops(body);
+  if (split && body.reduced_count() > 1) {
+    int32_t var;
+    int64_t count, extent;
+    Scheduler::ChoosePieces(body, cuda, &var, &count, &extent);
+    if (count > 1) {
+      FUSELINE_ASSIGN_OR_RETURN(SplitBodies bodies, SplitReduction(body, var, count, extent, first_partial));
+      out.push_back(scheduler.Schedule(std::move(bodies.pieces)));
+      out.back().description = absl::StrCat("split into ", count, " pieces: ", out.back().description);
+      out.push_back(scheduler.Schedule(std::move(bodies.combine)));
+      out.back().description = absl::StrCat("combine ", count, " pieces: ", out.back().description);
+      return out;
+    }
+  }
+  out.push_back(scheduler.Schedule(std::move(body)));
+  return out;
+}
+
+}  // namespace fuseline::codegen
