@@ -1,0 +1,104 @@
+# Installs what building and running Fuseline needs on Debian 12 and is not there yet. To be sourced:
+#
+#   . deploy/install_dependencies.sh
+#
+# Debian's packages come from apt-get, as root or through sudo; nothing is touched where none is missing. Without a CUDA toolkit,
+# NVRTC (the compiler for CUDA targets) comes from PyPI's wheel into .cache/nvrtc; where that can't be reached, the build goes on
+# without it and CUDA targets are reported as not available. Sets FUSELINE_NVRTC_DIR to the folder of libnvrtc.so where it is known.
+# FUSELINE_SKIP_NVRTC=1: does not look for NVRTC.
+# Returns 0, or 1 where Debian packages are missing and can't be installed.
+
+fuseline_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+
+fuseline_packages=(
+  libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev librocksdb-dev libgtest-dev libgmock-dev
+  libbenchmark-dev libgoogle-perftools-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libssl-dev zlib1g-dev
+  ccache ninja-build cmake g++ git python3)
+
+# Runs its arguments as root.
+fuseline_as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null 2>&1; then
+    sudo -n "$@" || sudo "$@"
+  else
+    echo "install_dependencies: not root, and there is no sudo: can't run: $*" >&2
+    return 1
+  fi
+}
+
+# fuseline_apt_install PACKAGE…: quiet; the log is shown only if it fails. The package lists are fetched first.
+fuseline_apt_install() {
+  local log
+  log="$(mktemp)"
+  if fuseline_as_root apt-get -q -y update >"$log" 2>&1 &&
+    fuseline_as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "$@" >>"$log" 2>&1; then
+    rm -f "$log"
+    return 0
+  fi
+  tail -n 20 "$log" >&2
+  rm -f "$log"
+  return 1
+}
+
+fuseline_missing_packages() {
+  local package
+  for package in "${fuseline_packages[@]}"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
+  done
+}
+
+fuseline_install_packages() {
+  local missing
+  if ! command -v dpkg-query >/dev/null 2>&1; then
+    echo "install_dependencies: not a Debian system; install the equivalents of: ${fuseline_packages[*]}" >&2
+    return 0
+  fi
+  mapfile -t missing < <(fuseline_missing_packages)
+  [ "${#missing[@]}" -gt 0 ] || return 0
+  echo "installing ${#missing[@]} Debian packages: ${missing[*]}"
+  if ! fuseline_apt_install "${missing[@]}"; then
+    echo "install_dependencies: could not install: ${missing[*]}" >&2
+    return 1
+  fi
+}
+
+# The folder of a libnvrtc that is there already, or nothing.
+fuseline_find_nvrtc() {
+  local library
+  library="$( (ldconfig -p 2>/dev/null || /sbin/ldconfig -p 2>/dev/null) | sed -n 's/.*libnvrtc\.so\.[0-9]* .*=> //p' | head -n 1)" || true
+  if [ -z "$library" ]; then
+    library="$(ls -1 /usr/local/cuda*/lib64/libnvrtc.so.[0-9]* /usr/local/cuda*/targets/*/lib/libnvrtc.so.[0-9]* \
+      "$fuseline_root"/.cache/nvrtc/nvidia/*/lib/libnvrtc.so.[0-9]* 2>/dev/null | head -n 1)" || true
+  fi
+  if [ -n "$library" ]; then dirname "$library"; fi
+}
+
+# The wheel for the driver: one generation of CUDA can't load the next one's code.
+fuseline_nvrtc_wheel() {
+  if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi 2>/dev/null | grep -q 'CUDA Version: 12'; then
+    echo 'nvidia-cuda-nvrtc-cu12'
+  else
+    echo 'nvidia-cuda-nvrtc<14'
+  fi
+}
+
+fuseline_install_nvrtc() {
+  FUSELINE_NVRTC_DIR="$(fuseline_find_nvrtc)"
+  if [ -z "$FUSELINE_NVRTC_DIR" ]; then
+    if ! python3 -m pip --version >/dev/null 2>&1; then fuseline_apt_install python3-pip || true; fi
+    echo "no CUDA toolkit here: fetching NVRTC's wheel into .cache/nvrtc"
+    if timeout 300 python3 -m pip install -q --disable-pip-version-check --no-deps --retries 1 --target "$fuseline_root/.cache/nvrtc" \
+      "$(fuseline_nvrtc_wheel)" >/dev/null 2>&1; then
+      FUSELINE_NVRTC_DIR="$(fuseline_find_nvrtc)"
+    fi
+  fi
+  if [ -z "$FUSELINE_NVRTC_DIR" ]; then
+    echo "NVRTC could not be fetched: going on without CUDA targets" >&2
+    return 0
+  fi
+  export FUSELINE_NVRTC_DIR
+}
+
+fuseline_install_packages || return 1 2>/dev/null || exit 1
+if [ "${FUSELINE_SKIP_NVRTC:-0}" != 1 ]; then fuseline_install_nvrtc; fi
