@@ -1,5 +1,6 @@
 // fuseline cache stats|export|import|evict.
 #include <iostream>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -48,9 +49,10 @@ void RegisterCacheCommand(CLI::App& app, const SetBody& set_body) {
   command->add_subcommand("stats", "entries, hits and misses of each level")->callback([=] { set_body(RunCacheStats); });
   for (const char* later : {"export", "import", "evict"}) {
     CLI::App* sub = command->add_subcommand(later, "(comes later)");
-    sub->allow_extras();
+    auto ignored = std::make_shared<std::vector<std::string>>();
+    sub->add_option("arguments", *ignored, "(ignored)");
     sub->callback([=] {
-      set_body([later](CommandContext&) -> absl::StatusOr<int> {
+      set_body([later, ignored](CommandContext&) -> absl::StatusOr<int> {
         return Unimplemented("cache", absl::StrCat("'cache ", later, "' comes later"));
       });
     });

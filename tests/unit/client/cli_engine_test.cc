@@ -1,0 +1,200 @@
+// The command line with --local: an engine in the process, on the CPU target.
+#include <cmath>
+
+#include "common/tensor/npy.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/status_matchers.h"
+#include "tests/unit/client/program_runner.h"
+
+namespace fuseline::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr char kGraph[] = "graph g(x: f32[n], w: f32[n]) {\n  %t = mul(x, w)\n  %s = add(%t, 1.0)\n  return y = %s\n}\n";
+const std::string kPointwise = FUSELINE_SOURCE_DIR "/deploy/examples/pointwise_example.fl";
+const std::string kReduction = FUSELINE_SOURCE_DIR "/deploy/examples/reduction_example.fl";
+
+ProgramResult Fuseline(std::vector<std::string> arguments, const std::string& input = "") {
+  arguments.insert(arguments.begin(), {FUSELINE_CLI, "--local"});
+  return RunProgram(arguments, input);
+}
+
+Json ParseJson(const ProgramResult& result) {
+  Json json = Json::parse(result.out, nullptr, false);
+  EXPECT_FALSE(json.is_discarded()) << result.out << result.err;
+  return json;
+}
+
+TEST(CliEngineTest, RunReadsAndWritesNpyFiles) {
+  const TemporaryFolder folder;
+  Tensor x = Tensor::Allocate(DType::kF32, {3});
+  Tensor w = Tensor::Allocate(DType::kF32, {3});
+  for (int64_t i = 0; i < 3; ++i) {
+    x.SetDouble(i, static_cast<double>(i));
+    w.SetDouble(i, 2);
+  }
+  ASSERT_OK(WriteNpyFile(folder.path("x.npy"), x));
+  ASSERT_OK(WriteNpyFile(folder.path("w.npy"), w));
+  const ProgramResult result = Fuseline({"run", folder.Write("g.fl", kGraph), "--input", "x=" + folder.path("x.npy"), "--input",
+                                         "w=" + folder.path("w.npy"), "--output", "y=" + folder.path("y.npy")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("y: f32[3] = 1, 3, 5"));
+  const auto y = ReadNpyFile(folder.path("y.npy"));
+  ASSERT_OK(y);
+  EXPECT_EQ(y->GetDouble(2), 5);
+}
+
+TEST(CliEngineTest, RunTakesSymbolsAndRandomInputs) {
+  const ProgramResult result = Fuseline({"--json", "run", "-", "--symbol", "n=64", "--random", "7", "--repeat", "3"}, kGraph);
+  ASSERT_EQ(result.exit_code, 0) << result.err << result.out;
+  const Json json = ParseJson(result);
+  EXPECT_EQ(json["outcome"], "miss");
+  EXPECT_EQ(json["last_outcome"], "memory-hit");
+  EXPECT_EQ(json["runs"], 3);
+  EXPECT_EQ(json["target"], "cpu");
+  EXPECT_EQ(json["outputs"][0]["name"], "y");
+  EXPECT_EQ(json["outputs"][0]["shape"], Json::array({64}));
+  EXPECT_EQ(json["outputs"][0]["first_values"].size(), 8u);
+}
+
+TEST(CliEngineTest, RunNamesWhatIsMissing) {
+  const ProgramResult tensor = Fuseline({"run", "-", "--symbol", "n=4"}, kGraph);
+  EXPECT_EQ(tensor.exit_code, 1);
+  EXPECT_THAT(tensor.err, HasSubstr("input 'x' has no tensor: give --input x=FILE.npy or --random SEED"));
+  const ProgramResult symbol = Fuseline({"run", "-", "--random", "1"}, kGraph);
+  EXPECT_EQ(symbol.exit_code, 1);
+  EXPECT_THAT(symbol.err, HasSubstr("give --symbol n=SIZE"));
+  const ProgramResult output = Fuseline({"run", "-", "--random", "1", "--symbol", "n=4", "--output", "z=/tmp/z.npy"}, kGraph);
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err, HasSubstr("'z' is not an output"));
+}
+
+TEST(CliEngineTest, TypeErrorNamesTheNode) {
+  const ProgramResult result = Fuseline({"compile", "-"}, "graph g(x: f32[3], w: f32[4]) {\n  %t = mul(x, w)\n  return %t\n}\n");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("INVALID_ARGUMENT (GRAPH_TYPE_MISMATCH)"));
+  EXPECT_THAT(result.err, HasSubstr("'%t'"));
+}
+
+TEST(CliEngineTest, ExplainSaysWhatFusionSaved) {
+  const ProgramResult pointwise = Fuseline({"explain", kPointwise});
+  ASSERT_EQ(pointwise.exit_code, 0) << pointwise.err;
+  EXPECT_THAT(pointwise.out, HasSubstr("3 kernels -> 1, 8 tensor transfers -> 4, 2 intermediates removed"));
+  EXPECT_THAT(pointwise.out, HasSubstr("fuseline_pointwise_mul_add_sigmoid_0"));
+  const ProgramResult reduction = Fuseline({"explain", kReduction});
+  ASSERT_EQ(reduction.exit_code, 0) << reduction.err;
+  EXPECT_THAT(reduction.out, HasSubstr("3 kernels -> 1"));
+}
+
+TEST(CliEngineTest, ExplainWithoutFusionSavesNothing) {
+  const Json json = ParseJson(Fuseline({"--json", "explain", kPointwise, "--no-fuse"}));
+  EXPECT_EQ(json["report"]["kernels_before"], 3);
+  EXPECT_EQ(json["report"]["kernels_after"], 3);
+}
+
+TEST(CliEngineTest, ExplainShowsKeyAndSource) {
+  const ProgramResult result = Fuseline({"explain", kPointwise, "--key", "--source", "--why"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const char* text : {"compiler_identity", "options.numerics", "target", "not fused:", "extern \"C\""}) EXPECT_THAT(result.out, HasSubstr(text));
+}
+
+TEST(CliEngineTest, CompileEmitsStagesToStandardOutputAlone) {
+  for (const char* what : {"source", "plan", "canonical", "loops", "fusion"}) {
+    const ProgramResult result = Fuseline({"compile", kPointwise, "--emit", what});
+    EXPECT_EQ(result.exit_code, 0) << what << result.err;
+    EXPECT_NE(result.out, "") << what;
+    EXPECT_THAT(result.out, ::testing::Not(HasSubstr("fingerprint"))) << what;
+    EXPECT_THAT(result.err, HasSubstr("fingerprint")) << what;
+  }
+}
+
+TEST(CliEngineTest, CompileSavesTheArtifact) {
+  const TemporaryFolder folder;
+  const ProgramResult result = Fuseline({"compile", kPointwise, "--emit", "artifact", "-o", folder.path("a")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_GT(folder.Read("a").size(), 1000u);
+  EXPECT_EQ(Fuseline({"compile", kPointwise, "--emit", "artifact"}).exit_code, 1);
+}
+
+TEST(CliEngineTest, DiskCacheServesTheNextProcess) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> arguments = {"--json", "--cache-dir", folder.path("cache"), "compile", kPointwise};
+  EXPECT_EQ(ParseJson(Fuseline(arguments))["outcome"], "miss");
+  EXPECT_EQ(ParseJson(Fuseline(arguments))["outcome"], "disk-hit");
+}
+
+constexpr char kCase[] = R"({"name": "c", "graph": "graph g(x: f32[2]) {\n  %t = mul(x, 2.0)\n  return y = %t\n}",
+  "inputs": {"x": {"dtype": "f32", "shape": [2], "data": [1, 2]}}, "outputs": {"y": OUTPUT}})";
+std::string Case(const std::string& output) {
+  std::string text = kCase;
+  return text.replace(text.find("OUTPUT"), 6, output);
+}
+
+TEST(CliEngineTest, VerifyReportsEachCaseAndCounts) {
+  const TemporaryFolder folder;
+  folder.Write("a_pass.json", Case(R"({"dtype": "f32", "shape": [2], "data": [2, 4]})"));
+  folder.Write("b_fail.json", Case(R"({"dtype": "f32", "shape": [2], "data": [2, 5]})"));
+  folder.Write("c_reference.json", Case("\"reference\""));
+  folder.Write("d_malformed.json", "{");
+  folder.Write("e_refused.json", R"({"name": "e", "graph": "graph g(x: f32[2]) {\n  %t = mul(x, true)\n  return y = %t\n}",
+    "inputs": {"x": {"dtype": "f32", "shape": [2], "data": [1, 2]}}, "error": {"code": "INVALID_ARGUMENT", "contains": "mul"}})");
+  folder.Write("f_not_refused.json", R"({"name": "f", "graph": "graph g(x: f32[1]) {\n  %t = mul(x, 2.0)\n  return y = %t\n}",
+    "inputs": {"x": {"dtype": "f32", "shape": [1], "data": [1]}}, "error": {"code": "INVALID_ARGUMENT", "contains": "mul"}})");
+  folder.Write("g_later.json", R"({"name": "g", "graph": "graph g(x: f32[2, 2]) {\n  %t = matmul(x, x)\n  return y = %t\n}",
+    "inputs": {"x": {"dtype": "f32", "shape": [2, 2], "fill": 1}}, "outputs": {"y": "reference"}})");
+  const ProgramResult result = Fuseline({"verify", folder.path(), "--jobs", "2"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("PASS " + folder.path("a_pass.json") + "\n"));
+  EXPECT_THAT(result.out, HasSubstr("FAIL " + folder.path("b_fail.json") + ": output 'y' at [1]: got 4, want 5\n"));
+  EXPECT_THAT(result.out, HasSubstr("PASS " + folder.path("c_reference.json") + "\n"));
+  EXPECT_THAT(result.out, HasSubstr("FAIL " + folder.path("d_malformed.json")));
+  EXPECT_THAT(result.out, HasSubstr("PASS " + folder.path("e_refused.json") + "\n"));
+  EXPECT_THAT(result.out, HasSubstr("FAIL " + folder.path("f_not_refused.json") + ": ran, but must be refused"));
+  EXPECT_THAT(result.out, HasSubstr("SKIP " + folder.path("g_later.json")));
+  EXPECT_THAT(result.out, HasSubstr("not yet runnable: 1 (matmul 1)\n3 passed, 3 failed, 1 skipped\n"));
+}
+
+TEST(CliEngineTest, VerifyWithoutFailureEndsWithZero) {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write("a.json", Case(R"({"dtype": "f32", "shape": [2], "data": [2, 4]})"));
+  const ProgramResult result = Fuseline({"verify", path, "--no-fuse", "--numerics", "eager"});
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("1 passed, 0 failed, 0 skipped\n"));
+  const Json json = ParseJson(Fuseline({"--json", "verify", path}));
+  EXPECT_EQ(json["passed"], 1);
+  EXPECT_EQ(json["cases"][0]["outputs"][0]["max_abs_error"], 0);
+}
+
+TEST(CliEngineTest, BenchMeasuresEachGraph) {
+  const Json json = ParseJson(Fuseline({"--json", "bench", kPointwise, kReduction, "--iterations", "3", "--warmup", "1"}));
+  ASSERT_EQ(json.size(), 2u);
+  for (const Json& entry : json) {
+    EXPECT_EQ(entry["iterations_us"].size(), 3u);
+    EXPECT_GT(entry["median_us"], 0);
+    EXPECT_GE(entry["median_us"], entry["min_us"]);
+    EXPECT_GT(entry["copy_bytes_per_second"], 0);
+    EXPECT_GT(entry["build_ms"], 0);
+  }
+}
+
+TEST(CliEngineTest, DevicesListsTheCpu) {
+  const Json json = ParseJson(Fuseline({"--json", "devices"}));
+  bool found = false;
+  for (const Json& target : json["targets"]) found = found || (target["target"] == "cpu" && target["can_execute"] == true);
+  EXPECT_TRUE(found) << json;
+  EXPECT_GE(json["devices"].size(), 1u);
+}
+
+TEST(CliEngineTest, CacheStatsHasItsLevels) {
+  const TemporaryFolder folder;
+  const Json json = ParseJson(Fuseline({"--json", "--cache-dir", folder.path("cache"), "cache", "stats"}));
+  EXPECT_EQ(json["builds"], 0);
+  EXPECT_EQ(json["levels"].size(), 2u);
+}
+
+}  // namespace
+}  // namespace fuseline::testing
