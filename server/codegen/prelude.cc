@@ -26,11 +26,10 @@ PreludeLibrary::PreludeLibrary(std::vector<absl::Span<const PreludeFunction>> ta
   // A stable sort keeps the earlier table's definition first, so that a target may override a shared definition.
   std::stable_sort(functions_.begin(), functions_.end(),
                    [](const PreludeFunction& a, const PreludeFunction& b) { return std::strcmp(a.name, b.name) < 0; });
-  functions_.erase(std::unique(functions_.begin(), functions_.end(),
-                               [](const PreludeFunction& a, const PreludeFunction& b) {
-                                 return std::strcmp(a.name, b.name) == 0;
-                               }),
-                   functions_.end());
+  functions_.erase(
+      std::unique(functions_.begin(), functions_.end(),
+                  [](const PreludeFunction& a, const PreludeFunction& b) { return std::strcmp(a.name, b.name) == 0; }),
+      functions_.end());
 }
 
 bool PreludeLibrary::Has(const std::string& name) const { return Find(functions_, name) != nullptr; }

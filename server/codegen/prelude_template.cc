@@ -41,16 +41,16 @@ constexpr TypeNames kTypes[] = {
 
 std::string Expand(absl::string_view text, const TypeNames& type, const TypeNames* to) {
   std::vector<std::pair<absl::string_view, absl::string_view>> tokens = {
-      {"@S", type.suffix}, {"@T", type.c_type}, {"@U", type.unsigned_type}, {"@B", type.unsigned_type},
-      {"@W", type.width},  {"@L", type.math_suffix}};
+      {"@S", type.suffix},        {"@T", type.c_type}, {"@U", type.unsigned_type},
+      {"@B", type.unsigned_type}, {"@W", type.width},  {"@L", type.math_suffix}};
   if (to != nullptr) {
-    tokens.insert(tokens.end(),
-                  {{"@s", to->suffix}, {"@t", to->c_type}, {"@lo", to->least}, {"@hi", to->greatest}});
+    tokens.insert(tokens.end(), {{"@s", to->suffix}, {"@t", to->c_type}, {"@lo", to->least}, {"@hi", to->greatest}});
   }
   return absl::StrReplaceAll(text, tokens);
 }
 
-// The identifiers in `text` that begin with fl_ or FL_, in order, without `self` and the structs and unions that `text` itself defines.
+// The identifiers in `text` that begin with fl_ or FL_, in order, without `self` and the structs and unions that `text`
+// itself defines.
 std::string FindNeeds(absl::string_view text, absl::string_view self) {
   std::vector<absl::string_view> used;
   std::set<absl::string_view> seen = {self};

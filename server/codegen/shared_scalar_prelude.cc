@@ -49,8 +49,10 @@ constexpr PreludeTemplate kTemplates[] = {
     {"fl_fmod_@S", kU8, kNoType, "FL_FN @T fl_fmod_@S(@T a, @T b) { return (@T)(a % (b == 0 ? 1 : b)); }"},
     {"fl_remainder_@S", kU8, kNoType, "FL_FN @T fl_remainder_@S(@T a, @T b) { return (@T)(a % (b == 0 ? 1 : b)); }"},
 
-    // Division of floats with an integral quotient, from the exact remainder: a / b itself may round up to the next integer.
-    // (a - m) / b is integral but for its own rounding, which the rounding to an integer removes. f32 goes by way of f64, where it is
+    // Division of floats with an integral quotient, from the exact remainder: a / b itself may round up to the next
+    // integer.
+    // (a - m) / b is integral but for its own rounding, which the rounding to an integer removes. f32 goes by way of
+    // f64, where it is
     // exact for every quotient that f32 tells from its neighbours.
     {"fl_exact_quotient_f32", kNoType, kNoType,
      R"(FL_FN double fl_exact_quotient_f32(float a, float b, float m) {
@@ -142,10 +144,8 @@ constexpr PreludeTemplate kTemplates[] = {
   return a != a || b != b ? a + b : e;
 })"},
     {"fl_is_nan_@S", kFloats, kNoType, "FL_FN bool fl_is_nan_@S(@T a) { return a != a; }"},
-    {"fl_is_inf_@S", kFloats, kNoType,
-     "FL_FN bool fl_is_inf_@S(@T a) { return fl_abs_@S(a) == fl_inf_@S(); }"},
-    {"fl_is_finite_@S", kFloats, kNoType,
-     "FL_FN bool fl_is_finite_@S(@T a) { return fl_abs_@S(a) < fl_inf_@S(); }"},
+    {"fl_is_inf_@S", kFloats, kNoType, "FL_FN bool fl_is_inf_@S(@T a) { return fl_abs_@S(a) == fl_inf_@S(); }"},
+    {"fl_is_finite_@S", kFloats, kNoType, "FL_FN bool fl_is_finite_@S(@T a) { return fl_abs_@S(a) < fl_inf_@S(); }"},
     {"fl_inf_f32", kNoType, kNoType, "FL_FN float fl_inf_f32() { return fl_from_bits_f32(0x7f800000u); }"},
     {"fl_inf_f64", kNoType, kNoType, "FL_FN double fl_inf_f64() { return fl_from_bits_f64(0x7ff0000000000000ull); }"},
 
@@ -158,7 +158,8 @@ constexpr PreludeTemplate kTemplates[] = {
     {"fl_select_@S", kNumbers, kNoType, "FL_FN @T fl_select_@S(bool c, @T a, @T b) { return c ? a : b; }"},
 
     // Bools as masks, without ? : or &&: GCC vectorises those forms.
-    {"fl_select_bool", kNoType, kNoType, "FL_FN bool fl_select_bool(bool c, bool a, bool b) { return (c & a) | (!c & b); }"},
+    {"fl_select_bool", kNoType, kNoType,
+     "FL_FN bool fl_select_bool(bool c, bool a, bool b) { return (c & a) | (!c & b); }"},
     {"fl_logical_and_bool", kNoType, kNoType, "FL_FN bool fl_logical_and_bool(bool a, bool b) { return a & b; }"},
     {"fl_logical_or_bool", kNoType, kNoType, "FL_FN bool fl_logical_or_bool(bool a, bool b) { return a | b; }"},
     {"fl_logical_xor_bool", kNoType, kNoType, "FL_FN bool fl_logical_xor_bool(bool a, bool b) { return a ^ b; }"},

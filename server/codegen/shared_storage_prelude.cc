@@ -5,9 +5,9 @@ namespace fuseline::codegen {
 namespace {
 
 // How a float x is rounded to fewer mantissa bits, to nearest even, without branches:
-//   normal results: half a unit (less one, plus the lowest kept bit) is added to the bit pattern, and the lower bits are dropped;
-//   subnormal results: |x| + C, where C's unit in the last place is the target's least subnormal, so that the addition rounds; then
-//   either C is subtracted again (a float), or C's bit pattern is (the target's mantissa).
+//   normal results: half a unit (less one, plus the lowest kept bit) is added to the bit pattern, and the lower bits
+//   are dropped; subnormal results: |x| + C, where C's unit in the last place is the target's least subnormal, so that
+//   the addition rounds; then either C is subtracted again (a float), or C's bit pattern is (the target's mantissa).
 // Bit patterns without the sign are compared as int, for which AVX2 has an instruction.
 constexpr PreludeTemplate kTemplates[] = {
     {"fl_f16", kNoType, kNoType, "struct fl_f16 { unsigned short bits; };"},
@@ -31,7 +31,8 @@ constexpr PreludeTemplate kTemplates[] = {
   return x != x ? x : fl_from_bits_f32(r);
 })"},
 
-    // The exponent is rebiased by a multiplication with 2^112 = 2^(127 - 15), which also normalises subnormals, exactly.
+    // The exponent is rebiased by a multiplication with 2^112 = 2^(127 - 15), which also normalises subnormals,
+    // exactly.
     {"fl_load_f16", kNoType, kNoType,
      R"(FL_FN float fl_load_f16(fl_f16 a) {
   const unsigned m = (a.bits & 0x7fffu) << 13;
@@ -119,8 +120,8 @@ constexpr PreludeTemplate kTemplates[] = {
   return fl_from_bits_f32(r | (u & 0x80000000u));
 })"},
 
-    // Rounds to odd: truncates, and sets the last bit if that was inexact. A second rounding to a shorter format then gives what one
-    // rounding of the f64 would.
+    // Rounds to odd: truncates, and sets the last bit if that was inexact. A second rounding to a shorter format then
+    // gives what one rounding of the f64 would.
     {"fl_odd_f32", kNoType, kNoType,
      R"(FL_FN float fl_odd_f32(double x) {
   const float f = (float)x;
@@ -138,7 +139,8 @@ constexpr PreludeTemplate kTemplates[] = {
      "FL_FN unsigned short fl_storage_bits_@S(float a) { return fl_store_@S(a).bits; }"},
     {"fl_storage_bits_@S", kF8e4m3 | kF8e5m2, kNoType,
      "FL_FN unsigned char fl_storage_bits_@S(float a) { return fl_store_@S(a).bits; }"},
-    {"fl_storage_bits_@S", kI8 | kU8, kNoType, "FL_FN unsigned char fl_storage_bits_@S(@T a) { return (unsigned char)a; }"},
+    {"fl_storage_bits_@S", kI8 | kU8, kNoType,
+     "FL_FN unsigned char fl_storage_bits_@S(@T a) { return (unsigned char)a; }"},
     {"fl_storage_bits_i16", kNoType, kNoType,
      "FL_FN unsigned short fl_storage_bits_i16(short a) { return (unsigned short)a; }"},
     {"fl_storage_bits_@S", kI32 | kI64, kNoType, "FL_FN @U fl_storage_bits_@S(@T a) { return (@U)a; }"},
@@ -152,11 +154,14 @@ constexpr PreludeTemplate kTemplates[] = {
     {"fl_from_storage_bits_i16", kNoType, kNoType,
      "FL_FN short fl_from_storage_bits_i16(unsigned short a) { return (short)a; }"},
     {"fl_from_storage_bits_@S", kI32 | kI64, kNoType, "FL_FN @T fl_from_storage_bits_@S(@U a) { return (@T)a; }"},
-    {"fl_from_storage_bits_@S", kFloats, kNoType, "FL_FN @T fl_from_storage_bits_@S(@B a) { return fl_from_bits_@S(a); }"},
+    {"fl_from_storage_bits_@S", kFloats, kNoType,
+     "FL_FN @T fl_from_storage_bits_@S(@B a) { return fl_from_bits_@S(a); }"},
 
-#define FUSELINE_BITCAST(TYPES)    \
-  {"fl_bitcast_@S_to_@s", (TYPES), (TYPES), \
-   "FL_FN @t fl_bitcast_@S_to_@s(@T a) { return fl_from_storage_bits_@s(fl_storage_bits_@S(a)); }"}
+#define FUSELINE_BITCAST(TYPES)                                                                         \
+  {                                                                                                     \
+    "fl_bitcast_@S_to_@s", (TYPES), (TYPES),                                                            \
+        "FL_FN @t fl_bitcast_@S_to_@s(@T a) { return fl_from_storage_bits_@s(fl_storage_bits_@S(a)); }" \
+  }
     FUSELINE_BITCAST(kI8 | kU8 | kF8e4m3 | kF8e5m2),
     FUSELINE_BITCAST(kI16 | kF16 | kBf16),
     FUSELINE_BITCAST(kI32 | kF32),

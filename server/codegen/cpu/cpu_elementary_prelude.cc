@@ -4,11 +4,12 @@
 namespace fuseline::codegen {
 namespace {
 
-// Elementary functions in f32, each computed in f64 by a polynomial and rounded once, so that the error is near half an ulp.
-// Not libmvec's: its results differ between the vector widths and from scalar libm, so that an element would change with its
-// position in a loop (body or tail) and with what it is fused with. These give the same bits wherever they stand.
-// The coefficients are minimax fits (Remez exchange) of the relative error, which each comment states; f32's half ulp is 2^-25.
-// Every step is a select, so that loops vectorise; a NaN operand passes through because every comparison with it is false.
+// Elementary functions in f32, each computed in f64 by a polynomial and rounded once, so that the error is near half an
+// ulp. Not libmvec's: its results differ between the vector widths and from scalar libm, so that an element would
+// change with its position in a loop (body or tail) and with what it is fused with. These give the same bits wherever
+// they stand. The coefficients are minimax fits (Remez exchange) of the relative error, which each comment states;
+// f32's half ulp is 2^-25. Every step is a select, so that loops vectorise; a NaN operand passes through because every
+// comparison with it is false.
 constexpr PreludeTemplate kTemplates[] = {
     // Only within approximations: plain arithmetic is never contracted.
     {"FL_FMA", kNoType, kNoType,
@@ -18,8 +19,10 @@ constexpr PreludeTemplate kTemplates[] = {
 #define FL_FMA(a, b, c) ((a) * (b) + (c))
 #endif)"},
 
-    // e^x = 2^k e^r with |r| <= ln(2) / 2. Adding 1.5 * 2^52 rounds to an integer, k, and leaves it in the low bits, from where it
-    // is shifted into an exponent. fl_expm1_part is e^r - 1 (2^-32). The clamp keeps k within f64's exponents and is beyond f32's range.
+    // e^x = 2^k e^r with |r| <= ln(2) / 2. Adding 1.5 * 2^52 rounds to an integer, k, and leaves it in the low bits,
+    // from where it
+    // is shifted into an exponent. fl_expm1_part is e^r - 1 (2^-32). The clamp keeps k within f64's exponents and is
+    // beyond f32's range.
     {"fl_exp_clamp", kNoType, kNoType,
      R"(FL_FN double fl_exp_clamp(double x) {
   const double low = x < -200.0 ? -200.0 : x;
@@ -78,7 +81,8 @@ constexpr PreludeTemplate kTemplates[] = {
   return __builtin_copysignf((float)(e / (e + 2.0)), a);
 })"},
 
-    // log(x) = k ln(2) + log(m) with m in [sqrt(1/2), sqrt(2)); log(m) = 2 atanh(s), s = (m - 1) / (m + 1) (2^-43). The bits of an
+    // log(x) = k ln(2) + log(m) with m in [sqrt(1/2), sqrt(2)); log(m) = 2 atanh(s), s = (m - 1) / (m + 1) (2^-43). The
+    // bits of an
     // integer below 2^52 under those of 2^52 are that integer as an f64. x is normal or zero: an f32 as f64 always is.
     {"fl_wide_log", kNoType, kNoType,
      R"(FL_FN double fl_wide_log(double x) {
@@ -150,9 +154,12 @@ constexpr PreludeTemplate kTemplates[] = {
   return one ? 1.0f : defined;
 })"},
 
-    // x = q pi/2 + r, |r| <= pi/4. Below 2^17, q has 17 bits and the first part of pi/2 has 33, so that their product is exact.
-    // Above, 2/pi is multiplied in fixed point: of its bits only those can matter that meet x's 24 bits between weights 2^1 and
-    // 2^-62; the table has 32 bits of 2/pi from every eighth bit on, and the shift by 0 to 7 that is left goes into x. The result is
+    // x = q pi/2 + r, |r| <= pi/4. Below 2^17, q has 17 bits and the first part of pi/2 has 33, so that their product
+    // is exact.
+    // Above, 2/pi is multiplied in fixed point: of its bits only those can matter that meet x's 24 bits between weights
+    // 2^1 and
+    // 2^-62; the table has 32 bits of 2/pi from every eighth bit on, and the shift by 0 to 7 that is left goes into x.
+    // The result is
     // x * 2/pi modulo 4 in units of 2^-62.
     {"fl_two_over_pi", kNoType, kNoType,
      R"(static const unsigned fl_two_over_pi[23] = {
@@ -192,7 +199,7 @@ constexpr PreludeTemplate kTemplates[] = {
   double p = FL_FMA(2.7249940396777236e-06, z, -0.00019840086964800245);
   p = FL_FMA(p, z, 0.0083333318754593919);
   p = FL_FMA(p, z, -0.16666666663858606);
-  return FL_FMA(p * z, r, r);
+  return r * FL_FMA(p, z, 1.0);
 })"},
     {"fl_cos_part", kNoType, kNoType,
      R"(FL_FN double fl_cos_part(double r) {
@@ -302,7 +309,8 @@ constexpr PreludeTemplate kTemplates[] = {
   p = FL_FMA(p, x, 1.1283791670915611);
   return __builtin_copysignf((float)-fl_wide_expm1(-(p * x)), a);
 })"},
-    // erfc(x) = e^(-x^2) R(t) / (1 + 2 x) with t = (x - 3) / (x + 3) (2^-29). From 10.1 on it rounds to 0. x^2 is exact in f64.
+    // erfc(x) = e^(-x^2) R(t) / (1 + 2 x) with t = (x - 3) / (x + 3) (2^-29). From 10.1 on it rounds to 0. x^2 is exact
+    // in f64.
     {"fl_erfc_f32", kNoType, kNoType,
      R"(FL_FN float fl_erfc_f32(float a) {
   const double y = __builtin_fabs((double)a);
@@ -330,7 +338,8 @@ constexpr PreludeTemplate kTemplates[] = {
   return infinite ? fl_inf_f32() : (float)r;
 })"},
 
-    // Long division of |a| by |b| in steps of 29 bits: with a divisor of 24 bits, the product q d is exact, and a quotient below 2^29
+    // Long division of |a| by |b| in steps of 29 bits: with a divisor of 24 bits, the product q d is exact, and a
+    // quotient below 2^29
     // in f64 never rounds up to an integer. 277 bits at most lie between two f32 values: ten steps.
     {"fl_fmod_step", kNoType, kNoType,
      "FL_FN double fl_fmod_step(double r, double d) { return r - __builtin_trunc(r / d) * d; }"},
