@@ -6,11 +6,15 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/cli/command.h"
+#include "client/cli/file_io.h"
 #include "client/cli/graph_file.h"
 #include "client/cli/graph_inputs.h"
 #include "client/cli/json_output.h"
 #include "client/cli/text_output.h"
+#include "common/case_file/case_file.h"
+#include "common/ir/text_form.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "common/tensor/npy.h"
@@ -26,8 +30,40 @@ struct RunFlags {
   std::vector<std::string> outputs;
   int repeat = 1;
   int64_t values = 8;
+  bool verify = false;
+  std::string save_case;
   CompileFlags compile;
 };
+
+// Rounding of the coarsest output, with room for another order of summation; atol suits values of order 1, as random inputs give.
+Tolerance DefaultTolerance(const std::vector<NamedTensor>& outputs) {
+  double rtol = 0;
+  for (const NamedTensor& output : outputs) {
+    switch (output.tensor.dtype()) {
+      case DType::kF64: rtol = std::max(rtol, 1e-12); break;
+      case DType::kF32: rtol = std::max(rtol, 1e-5); break;
+      case DType::kF16: rtol = std::max(rtol, 2e-3); break;
+      case DType::kBF16: rtol = std::max(rtol, 2e-2); break;
+      case DType::kF8E4M3: case DType::kF8E5M2: rtol = std::max(rtol, 0.25); break;
+      default: break;
+    }
+  }
+  return {.rtol = rtol, .atol = 10 * rtol};
+}
+
+// The run as a case file whose outputs are the reference's: what a bug report carries.
+std::string BugReport(const CompileSpec& spec, const std::vector<NamedTensor>& inputs, const Tolerance& tolerance) {
+  CaseFile c;
+  c.name = spec.graph->name;
+  c.source = "fuseline run --save-case";
+  c.graph_text = PrintGraph(*spec.graph);
+  for (const NamedTensor& input : inputs) c.inputs.push_back({input.name, input.tensor});
+  for (const GraphOutput& output : spec.graph->outputs) c.outputs.push_back({output.name, /*reference=*/true, {}});
+  c.tolerance = tolerance;
+  c.options = spec.options;
+  c.symbols = spec.symbols;
+  return WriteCaseFile(c);
+}
 
 // Checked before the run, so that a misspelt name costs none.
 absl::StatusOr<std::map<std::string, std::string>> OutputFiles(const Graph& graph, const std::vector<std::string>& assignments) {
@@ -50,6 +86,10 @@ absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
   InputFlags input_flags = flags.inputs;
   if (flags.random_given) input_flags.random_seed = flags.random_seed;
   FUSELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> inputs, MakeInputs(*spec.graph, spec.symbols, input_flags));
+  if (!flags.save_case.empty()) {
+    // Before the run: a report is wanted most where that fails. The outputs' dtypes are not known yet; f32's tolerance is a start.
+    FUSELINE_RETURN_IF_ERROR(WriteFile(flags.save_case, BugReport(spec, inputs, {.rtol = 1e-5, .atol = 1e-4})));
+  }
   FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
   context.Progress("compiling and running…");
   FUSELINE_ASSIGN_OR_RETURN(const ExecuteResult first, backend->Execute(spec, inputs));
@@ -66,6 +106,14 @@ absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
     const auto it = files.find(output.name);
     if (it != files.end()) FUSELINE_RETURN_IF_ERROR(WriteNpyFile(it->second, output.tensor));
   }
+  const Tolerance tolerance = DefaultTolerance(first.outputs);
+  VerifyResult verified;
+  if (flags.verify) {
+    context.Progress("comparing with the reference interpreter…");
+    FUSELINE_ASSIGN_OR_RETURN(verified, backend->VerifyWithReference(spec, inputs, tolerance));
+    context.ClearProgress();
+  }
+  const int exit_code = flags.verify && !verified.passed ? 1 : 0;
   std::sort(micros.begin(), micros.end());
   if (context.json()) {
     Json json = SummaryJson(first.summary);
@@ -79,8 +127,13 @@ absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
     Json outputs = Json::array();
     for (const NamedTensor& output : first.outputs) outputs.push_back(TensorJson(output.name, output.tensor, flags.values));
     json["outputs"] = std::move(outputs);
+    if (flags.verify) {
+      Json comparisons = Json::array();
+      for (const OutputComparison& c : verified.outputs) comparisons.push_back(ComparisonJson(c));
+      json["verify"] = {{"passed", verified.passed}, {"rtol", tolerance.rtol}, {"atol", tolerance.atol}, {"outputs", std::move(comparisons)}};
+    }
     PrintJson(json);
-    return 0;
+    return exit_code;
   }
   for (const NamedTensor& output : first.outputs) {
     std::cout << TensorText(output.name, output.tensor, flags.values) << "\n";
@@ -93,8 +146,14 @@ absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
     std::cout << "; " << micros.size() << " runs: median " << MicrosText(micros[micros.size() / 2]) << ", least " << MicrosText(micros.front())
               << ", last compile " << last_outcome;
   }
-  std::cout << std::endl;
-  return 0;
+  std::cout << "\n";
+  for (const OutputComparison& c : verified.outputs) {
+    std::cout << absl::StreamFormat("verify:  %s %s, %d elements, largest error %.3g absolute, %.3g relative (allowed: %g + %g |want|)%s\n",
+                                    c.passed() ? "PASS" : "FAIL", c.name, c.elements, c.max_abs_error, c.max_rel_error, tolerance.atol, tolerance.rtol,
+                                    c.passed() ? "" : ": " + c.first_mismatch);
+  }
+  std::cout << std::flush;
+  return exit_code;
 }
 
 }  // namespace
@@ -108,6 +167,8 @@ void RegisterRunCommand(CLI::App& app, const SetBody& set_body) {
   command->add_option("--output", flags->outputs, "NAME=FILE.npy, where to save an output")->expected(1)->take_all();
   command->add_option("--repeat", flags->repeat, "runs")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--values", flags->values, "elements of each output to print")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_flag("--verify", flags->verify, "also compare with the reference interpreter; exit code 1 where it differs");
+  command->add_option("--save-case", flags->save_case, "save graph and inputs as a case file, for a bug report");
   AddCompileFlags(*command, flags->compile);
   command->callback([=] {
     flags->random_given = random->count() > 0;
