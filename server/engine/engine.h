@@ -71,11 +71,12 @@ struct EngineInfo {
   std::vector<TargetInfo> targets;
   std::vector<executor::DeviceInfo> devices;
   std::string compiler_identity;
+  std::vector<std::string> warnings;  // what the engine does without: a disk cache that could not be opened
 };
 
 // The stages of one compilation, printed: for `compile --emit`, `explain --dump` and golden tests.
 struct StageDump {
-  std::vector<std::pair<std::string, std::string>> stages;  // "graph", "canonical", "loops", "fusion", "plan", "source"
+  std::vector<std::pair<std::string, std::string>> stages;  // "graph", "canonical", "loops", "fusion", "bodies", "plan", "source"
 };
 
 // Thread-safe.

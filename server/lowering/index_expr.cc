@@ -214,6 +214,13 @@ IndexRange RangeOf(const IndexExpr& expr, absl::Span<const int64_t> extents) {
 
 namespace {
 
+// Adds the least multiple of `divisor` that makes `expr` non-negative, so that the emitters' truncating division and remainder are the
+// floor ones.
+IndexExpr MakeNonNegative(const IndexExpr& expr, int64_t low, int64_t divisor, int64_t* multiples) {
+  *multiples = low >= 0 ? 0 : (-low + divisor - 1) / divisor;
+  return expr + IndexExpr::Const(*multiples * divisor);
+}
+
 // expr = multiple * g + rest with 0 <= rest < g for some g that divides `divisor`; the largest such g below it, or 1.
 // Then expr / divisor = multiple / (divisor / g), and expr % divisor = (multiple % (divisor / g)) * g + rest.
 struct Partition {
@@ -288,8 +295,11 @@ IndexExpr FloorDiv(const IndexExpr& expr, int64_t divisor, absl::Span<const int6
       return quotient + Mod(FloorDiv(*t.operand, divisor, extents), t.divisor / divisor, extents);  // (x % ab) / b = (x / b) % a
     }
   }
+  int64_t multiples;
+  rest = MakeNonNegative(rest, range.low, divisor, &multiples);
   IndexExprBuilder b;
   b.Add(quotient, 1);
+  b.AddConst(-multiples);
   b.AddTerm(Term{Term::Kind::kFloorDiv, 1, -1, std::make_shared<IndexExpr>(rest), divisor});
   return b.Build();
 }
@@ -309,6 +319,8 @@ IndexExpr Mod(const IndexExpr& expr, int64_t divisor, absl::Span<const int64_t> 
     const Term& t = rest.terms()[0];
     if (t.kind == Term::Kind::kMod && t.divisor % divisor == 0) return Mod(*t.operand, divisor, extents);
   }
+  int64_t multiples;
+  rest = MakeNonNegative(rest, range.low, divisor, &multiples);
   IndexExprBuilder b;
   b.AddTerm(Term{Term::Kind::kMod, 1, -1, std::make_shared<IndexExpr>(rest), divisor});
   return b.Build();

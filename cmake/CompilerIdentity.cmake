@@ -1,0 +1,16 @@
+# Writes a header with the SHA-256 over the sources that generate code, so that a change of any of them changes every key.
+# cmake -D OUTPUT=… -D ROOT=… -D FILES="a;b;…" -P CompilerIdentity.cmake
+list(SORT FILES)
+set(all "")
+foreach(file IN LISTS FILES)
+  file(SHA256 "${ROOT}/${file}" digest)
+  string(APPEND all "${file} ${digest}\n")
+endforeach()
+string(SHA256 identity "${all}")
+set(text "// Made by cmake/CompilerIdentity.cmake.\n#pragma once\n\nnamespace fuseline {\ninline constexpr char kCodeGeneratorDigest[] = \"${identity}\";\n}  // namespace fuseline\n")
+if(EXISTS "${OUTPUT}")
+  file(READ "${OUTPUT}" old)
+endif()
+if(NOT "${old}" STREQUAL "${text}")
+  file(WRITE "${OUTPUT}" "${text}")
+endif()

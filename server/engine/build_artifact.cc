@@ -1,0 +1,101 @@
+// Tested by tests/unit/server/engine/engine_test.cc
+#include "server/engine/build_artifact.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/status/status_macros.h"
+#include "server/fuser/fuse.h"
+#include "server/lowering/lower_graph.h"
+
+namespace fuseline {
+namespace {
+
+// Times the stages one after the other.
+class StageClock {
+ public:
+  explicit StageClock(std::map<std::string, int64_t>& micros) : micros_(micros), last_(absl::Now()) {}
+  void Finish(const char* stage) {
+    const absl::Time now = absl::Now();
+    micros_[stage] = absl::ToInt64Microseconds(now - last_);
+    last_ = now;
+  }
+
+ private:
+  std::map<std::string, int64_t>& micros_;
+  absl::Time last_;
+};
+
+}  // namespace
+
+absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target& target, const CompileOptions& options) {
+  GeneratedCode out;
+  StageClock clock(out.stage_micros);
+  FUSELINE_ASSIGN_OR_RETURN(out.loops, lowering::LowerGraph(canonical, options));
+  clock.Finish("lower");
+  fuser::FuseOptions fuse;
+  fuse.fuse = options.fuse;
+  fuse.cost = fuser::CostModelFor(target);
+  FUSELINE_ASSIGN_OR_RETURN(out.fusion, fuser::Fuse(out.loops, fuse));
+  clock.Finish("fuse");
+  FUSELINE_ASSIGN_OR_RETURN(out.kernels, codegen::GenerateKernels(out.loops, out.fusion, target, options));
+  for (size_t i = 0; i < out.kernels.plan.inputs.size(); ++i) out.kernels.plan.inputs[i].name = canonical.value(canonical.inputs[i]).name;
+  for (size_t o = 0; o < out.kernels.plan.outputs.size(); ++o) out.kernels.plan.outputs[o].name = canonical.outputs[o].name;
+  clock.Finish("generate");
+  return out;
+}
+
+absl::StatusOr<Artifact> BuildArtifact(const Graph& canonical, const Target& target, const CompileOptions& options,
+                                       compiler::KernelCompiler& compiler, int threads) {
+  FUSELINE_ASSIGN_OR_RETURN(GeneratedCode code, GenerateCode(canonical, target, options));
+  Artifact artifact;
+  artifact.target = target;
+  artifact.options = options;
+  StageClock clock(code.stage_micros);
+  FUSELINE_ASSIGN_OR_RETURN(artifact.kernels, compiler::CompileKernels(compiler, code.kernels.sources, threads));
+  clock.Finish("compile");
+  // NVRTC 13's cubins need a driver of the same major version.
+  artifact.least_driver_version = target.is_cuda() ? 13000 : 0;
+  artifact.plan = std::move(code.kernels.plan);
+  artifact.report = std::move(code.kernels.report);
+  artifact.report.stage_micros = std::move(code.stage_micros);
+  return artifact;
+}
+
+std::string PrintLaunchPlan(const LaunchPlan& plan, const std::vector<KernelSource>& kernels) {
+  std::string out;
+  const auto tensors = [&](const char* what, const std::vector<PlanTensor>& list) {
+    for (const PlanTensor& t : list) {
+      absl::StrAppend(&out, what, " ", t.name, ": ", TensorType::Make(t.dtype, t.shape).ToString(), "\n");
+    }
+  };
+  tensors("input", plan.inputs);
+  tensors("output", plan.outputs);
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const PlanBuffer& b = plan.buffers[i];
+    absl::StrAppend(&out, "buffer ", i, ": ");
+    switch (b.kind) {
+      case PlanBuffer::Kind::kInput: absl::StrAppend(&out, "input ", b.index); break;
+      case PlanBuffer::Kind::kOutput: absl::StrAppend(&out, "output ", b.index); break;
+      case PlanBuffer::Kind::kConstant: absl::StrAppend(&out, "constant ", b.index); break;
+      case PlanBuffer::Kind::kTemporary: absl::StrAppend(&out, "arena at ", b.arena_offset_bytes); break;
+    }
+    absl::StrAppend(&out, ", ", b.size_bytes, " bytes\n");
+  }
+  for (const PlanStep& s : plan.steps) {
+    absl::StrAppend(&out, "launch ", kernels[static_cast<size_t>(s.kernel)].entry, "(", absl::StrJoin(s.buffers, ", "), ")");
+    if (s.work_items > 0) {
+      absl::StrAppend(&out, " over ", s.work_items, " items, at least ", s.work_grain, " a thread\n");
+    } else {
+      absl::StrAppend(&out, " grid ", s.dims.grid[0], " block ", s.dims.block[0], "\n");
+    }
+  }
+  absl::StrAppend(&out, "arena ", plan.arena_bytes, " bytes\n");
+  return out;
+}
+
+}  // namespace fuseline

@@ -1,0 +1,33 @@
+// Runs the stages from a canonical graph to an artifact.
+// Pipeline: Graph (canonical) -> LowerGraph -> Fuse -> GenerateKernels -> CompileKernels -> Artifact.
+// Thread-safety: a pure function apart from the compiler it is given.
+// Errors: those of the stages: UNIMPLEMENTED, INTERNAL, FAILED_PRECONDITION.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "common/artifact/artifact.h"
+#include "common/ir/graph.h"
+#include "server/codegen/generate_kernels.h"
+#include "server/compiler/kernel_compiler.h"
+#include "server/fuser/fusion_plan.h"
+#include "server/lowering/loop_program.h"
+
+namespace fuseline {
+
+// Everything before the compilers.
+struct GeneratedCode {
+  lowering::LoopProgram loops;
+  fuser::FusionPlan fusion;
+  codegen::GeneratedKernels kernels;
+  std::map<std::string, int64_t> stage_micros;
+};
+absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target& target, const CompileOptions& options);
+
+// Fingerprint, canonical bytes and identity are the caller's to fill in.
+absl::StatusOr<Artifact> BuildArtifact(const Graph& canonical, const Target& target, const CompileOptions& options,
+                                       compiler::KernelCompiler& compiler, int threads);
+
+// The launch plan as text, for people and golden files.
+std::string PrintLaunchPlan(const LaunchPlan& plan, const std::vector<KernelSource>& kernels);
+
+}  // namespace fuseline

@@ -1,0 +1,288 @@
+// Tested by tests/unit/server/engine/engine_test.cc
+#include "server/engine/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "common/ir/canonical.h"
+#include "common/ir/text_form.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+#include "server/compiler/kernel_compiler.h"
+#include "server/engine/build_artifact.h"
+#include "server/engine/code_generator_digest.h"
+#include "server/reference/reference_interpreter.h"
+
+namespace fuseline {
+namespace {
+
+// A request with its symbols bound, canonical, and its key.
+struct PreparedRequest {
+  Graph graph;       // verified and static, in the client's names
+  Graph canonical;
+  FingerprintInputs key;
+  Fingerprint fingerprint;
+};
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(EngineOptions options, std::unique_ptr<compiler::KernelCompiler> nvrtc, std::unique_ptr<compiler::KernelCompiler> host,
+             std::unique_ptr<executor::Executor> executor)
+      : options_(std::move(options)), nvrtc_(std::move(nvrtc)), host_(std::move(host)), executor_(std::move(executor)) {
+    threads_ = options_.compile_threads > 0 ? options_.compile_threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  }
+
+  absl::Status OpenCache() {
+    std::unique_ptr<cache::ArtifactStore> store = cache::MakeMemoryStore(options_.cache_memory_bytes);
+    if (!options_.cache_dir.empty()) {
+      absl::StatusOr<std::unique_ptr<cache::ArtifactStore>> disk =
+          cache::MakeRocksDbStore(options_.cache_dir, options_.cache_disk_bytes);
+      if (disk.ok()) {
+        store = cache::MakeTieredStore(std::move(store), *std::move(disk));
+      } else {
+        cache_warning_ = absl::StrCat("serving without the disk cache: ", disk.status().message().data());
+      }
+    }
+    // Artifacts of every target live in one store; each names its own compiler identity, which Find and Compile compare.
+    store_ = cache::MakeSingleFlightStore(cache::MakeMetricsStore(cache::MakeCheckedStore(std::move(store), "")));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<CompileResult> Compile(const CompileRequest& request) override {
+    FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, nullptr));
+    return CompilePrepared(request, prepared);
+  }
+
+  absl::StatusOr<CompileResult> Find(const Fingerprint& fingerprint) override {
+    const absl::Time start = absl::Now();
+    FUSELINE_ASSIGN_OR_RETURN(cache::Lookup found, store_->Get(fingerprint));
+    // The fingerprint was made with a compiler identity; an artifact of another one would not have been found under it.
+    if (found.artifact == nullptr) {
+      return MakeError(absl::StatusCode::kNotFound, ErrorReason::kFingerprintUnknown, fingerprint.ToHex(),
+                       "no artifact with this fingerprint: send the graph");
+    }
+    CompileResult result;
+    result.artifact = std::move(found.artifact);
+    result.outcome = found.outcome;
+    result.elapsed = absl::Now() - start;
+    return result;
+  }
+
+  absl::StatusOr<std::vector<KeyField>> ExplainKey(const CompileRequest& request, Fingerprint* fingerprint) override {
+    FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, nullptr));
+    if (fingerprint != nullptr) *fingerprint = prepared.fingerprint;
+    return fuseline::ExplainKey(prepared.key);
+  }
+
+  absl::StatusOr<ExecuteResult> Execute(const CompileRequest& request, const std::vector<Tensor>& inputs,
+                                        const executor::ExecuteOptions& options) override {
+    FUSELINE_RETURN_IF_ERROR(executor_->CanRun(request.target));
+    FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, &inputs));
+    FUSELINE_RETURN_IF_ERROR(CheckInputs(prepared.graph, inputs));
+    ExecuteResult result;
+    FUSELINE_ASSIGN_OR_RETURN(result.compiled, CompilePrepared(request, prepared));
+    FUSELINE_ASSIGN_OR_RETURN(result.execution, executor_->Execute(result.compiled.artifact, inputs, options));
+    return result;
+  }
+
+  absl::StatusOr<executor::Execution> ExecuteArtifact(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+                                                      const executor::ExecuteOptions& options) override {
+    return executor_->Execute(artifact, inputs, options);
+  }
+
+  absl::StatusOr<VerifyResult> Verify(const CompileRequest& request, const std::vector<Tensor>& inputs,
+                                      const std::vector<Tensor>& expected, const Tolerance& tolerance) override {
+    FUSELINE_ASSIGN_OR_RETURN(ExecuteResult run, Execute(request, inputs, {}));
+    VerifyResult result;
+    result.compiled = std::move(run.compiled);
+    FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, &inputs));
+    std::vector<Tensor> want = expected;
+    if (want.empty()) {
+      FUSELINE_ASSIGN_OR_RETURN(want, reference::Interpret(prepared.graph, inputs, request.options));
+    }
+    if (want.size() != run.execution.outputs.size()) {
+      return InvalidArgument(ErrorReason::kTensorMismatch, "expected",
+                             absl::StrCat("the graph returns ", run.execution.outputs.size(), " values, ", want.size(), " are expected"));
+    }
+    result.passed = true;
+    for (size_t i = 0; i < want.size(); ++i) {
+      result.outputs.push_back(CompareTensors(prepared.graph.outputs[i].name, run.execution.outputs[i], want[i], tolerance));
+      result.passed = result.passed && result.outputs.back().passed();
+    }
+    return result;
+  }
+
+  absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
+                                              int iterations) override {
+    return executor_->Bench(artifact, inputs, warmup, iterations);
+  }
+
+  absl::StatusOr<StageDump> DumpStages(const CompileRequest& request) override {
+    FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, nullptr));
+    FUSELINE_ASSIGN_OR_RETURN(const GeneratedCode code, GenerateCode(prepared.canonical, request.target, request.options));
+    StageDump dump;
+    dump.stages.emplace_back("graph", PrintGraph(prepared.graph));
+    dump.stages.emplace_back("canonical", PrintGraph(prepared.canonical));
+    dump.stages.emplace_back("loops", lowering::PrintLoopProgram(code.loops));
+    dump.stages.emplace_back("fusion", fuser::PrintFusionPlan(code.loops, code.fusion));
+    dump.stages.emplace_back("bodies", code.kernels.bodies);
+    dump.stages.emplace_back("plan", PrintLaunchPlan(code.kernels.plan, code.kernels.sources));
+    std::string source;
+    std::string ptx;
+    for (const KernelSource& s : code.kernels.sources) absl::StrAppend(&source, source.empty() ? "" : "\n", s.text);
+    dump.stages.emplace_back("source", std::move(source));
+    return dump;
+  }
+
+  EngineInfo Info() const override {
+    EngineInfo info;
+    info.devices = executor_->Devices();
+    info.compiler_identity = kCodeGeneratorDigest;
+    const auto add = [&](const Target& target) {
+      for (const TargetInfo& t : info.targets) {
+        if (t.target == target) return;
+      }
+      TargetInfo t;
+      t.target = target;
+      const absl::Status compile = CompilerFor(target).Available();
+      const absl::Status run = executor_->CanRun(target);
+      t.can_compile = compile.ok();
+      t.can_execute = compile.ok() && run.ok();
+      if (!compile.ok()) t.reason = std::string(compile.message());
+      if (!run.ok()) absl::StrAppend(&t.reason, t.reason.empty() ? "" : "; ", std::string(run.message()));
+      info.targets.push_back(std::move(t));
+    };
+    add(Target::Cpu());
+    for (const executor::DeviceInfo& d : info.devices) add(d.target);
+    if (info.targets.size() == 1) add(Target::Cuda(90));
+    if (!cache_warning_.empty()) info.warnings.push_back(cache_warning_);
+    return info;
+  }
+
+  cache::StoreStats CacheStats() const override {
+    cache::StoreStats stats;
+    store_->AddStats(stats);
+    return stats;
+  }
+
+  const GraphLimits& limits() const override { return options_.limits; }
+
+  void Drain() override {
+    draining_ = true;
+    executor_->Drain();
+  }
+
+ private:
+  compiler::KernelCompiler& CompilerFor(const Target& target) const { return target.is_cuda() ? *nvrtc_ : *host_; }
+
+  // `inputs`: where symbols that the request leaves open take their sizes from; may be null.
+  absl::StatusOr<PreparedRequest> Prepare(const CompileRequest& request, const std::vector<Tensor>* inputs) const {
+    if (draining_) return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "the server is shutting down");
+    FUSELINE_RETURN_IF_ERROR(CompilerFor(request.target).Available());
+    PreparedRequest out;
+    out.graph = request.graph;
+    if (out.graph.is_static()) {
+      FUSELINE_RETURN_IF_ERROR(VerifyGraph(out.graph, options_.limits));
+      if (!request.symbols.empty()) {
+        return InvalidArgument(ErrorReason::kGraphStructure, request.symbols.begin()->first,
+                               absl::StrCat("the graph has no symbol '", request.symbols.begin()->first, "'"));
+      }
+    } else {
+      SymbolSizes sizes = request.symbols;
+      if (inputs != nullptr) {
+        std::vector<Shape> shapes;
+        for (const Tensor& t : *inputs) shapes.push_back(t.shape());
+        FUSELINE_ASSIGN_OR_RETURN(const SymbolSizes solved, SolveSymbols(request.graph, shapes));
+        sizes.insert(solved.begin(), solved.end());
+      }
+      for (const std::string& symbol : GraphSymbols(request.graph)) {
+        if (sizes.find(symbol) == sizes.end()) {
+          return Unimplemented(symbol, absl::StrCat("compiling for every size of '", symbol,
+                                                    "' is not implemented in this version: give the symbol a size"));
+        }
+      }
+      FUSELINE_ASSIGN_OR_RETURN(out.graph, BindSymbols(request.graph, sizes, options_.limits));
+    }
+    out.canonical = Canonicalize(out.graph);
+    out.key.canonical_graph = CanonicalBytes(out.canonical);
+    out.key.target = request.target;
+    out.key.options = request.options;
+    out.key.compiler_identity = absl::StrCat(kCodeGeneratorDigest, ";", CompilerFor(request.target).Identity());
+    out.fingerprint = ComputeFingerprint(out.key);
+    return out;
+  }
+
+  static absl::Status CheckInputs(const Graph& graph, const std::vector<Tensor>& inputs) {
+    if (inputs.size() != graph.inputs.size()) {
+      return InvalidArgument(ErrorReason::kTensorMismatch, "inputs",
+                             absl::StrCat("the graph has ", graph.inputs.size(), " inputs, ", inputs.size(), " tensors were given"));
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const TensorType& want = graph.type(graph.inputs[i]);
+      const std::string& name = graph.value(graph.inputs[i]).name;
+      if (inputs[i].dtype() != want.dtype || inputs[i].shape() != want.shape()) {
+        TensorType dense = want;
+        dense.strides.reset();
+        return InvalidArgument(ErrorReason::kTensorMismatch, absl::StrCat("inputs.", name),
+                               absl::StrCat("input '", name, "' is ", dense.ToString(), ", the tensor given is ",
+                                            TensorType::Make(inputs[i].dtype(), inputs[i].shape()).ToString()));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<CompileResult> CompilePrepared(const CompileRequest& request, const PreparedRequest& prepared) {
+    const absl::Time start = absl::Now();
+    CompileResult result;
+    const cache::Builder build = [&]() -> absl::StatusOr<ArtifactPtr> {
+      const absl::Time build_start = absl::Now();
+      FUSELINE_ASSIGN_OR_RETURN(Artifact artifact, BuildArtifact(prepared.canonical, request.target, request.options,
+                                                                 CompilerFor(request.target), threads_));
+      artifact.fingerprint = prepared.fingerprint;
+      artifact.canonical_graph = prepared.key.canonical_graph;
+      artifact.compiler_identity = prepared.key.compiler_identity;
+      result.build_time = absl::Now() - build_start;
+      return std::make_shared<const Artifact>(std::move(artifact));
+    };
+    if (request.bypass_cache) {
+      FUSELINE_ASSIGN_OR_RETURN(result.artifact, build());
+    } else {
+      FUSELINE_ASSIGN_OR_RETURN(cache::Lookup found, store_->GetOrBuild(prepared.fingerprint, build));
+      result.artifact = std::move(found.artifact);
+      result.outcome = found.outcome;
+    }
+    // Equal fingerprints with unequal graphs would be a collision of SHA-256, or a corrupt entry.
+    if (result.artifact->canonical_graph != prepared.key.canonical_graph) {
+      FUSELINE_RETURN_IF_ERROR(store_->Delete(prepared.fingerprint));
+      return Internal("the cached artifact is of another graph");
+    }
+    result.elapsed = absl::Now() - start;
+    return result;
+  }
+
+  EngineOptions options_;
+  std::unique_ptr<compiler::KernelCompiler> nvrtc_;
+  std::unique_ptr<compiler::KernelCompiler> host_;
+  std::unique_ptr<executor::Executor> executor_;
+  std::unique_ptr<cache::ArtifactStore> store_;
+  std::string cache_warning_;
+  int threads_ = 1;
+  std::atomic<bool> draining_{false};
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
+  FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<executor::Executor> executor, executor::Executor::Create(options.executor));
+  auto engine = std::make_unique<EngineImpl>(options, compiler::MakeNvrtcCompiler(options.nvrtc_search_paths),
+                                             compiler::MakeHostCompiler(options.host_compiler, ""), std::move(executor));
+  FUSELINE_RETURN_IF_ERROR(engine->OpenCache());
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+}  // namespace fuseline
