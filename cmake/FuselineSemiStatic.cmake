@@ -1,8 +1,8 @@
-# Debian's CMake packages of gRPC and Abseil describe only the shared libraries. For FUSELINE_SEMI_STATIC, points their imported targets
-# at the static ones that lie beside those.
+# Debian's CMake packages of gRPC, Abseil and RocksDB describe shared libraries, or static ones that pull in shared ones. For
+# FUSELINE_SEMI_STATIC, points their imported targets at the static libraries that lie beside those.
 get_property(imported_targets DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTY IMPORTED_TARGETS)
 foreach(target ${imported_targets})
-  if(NOT target MATCHES "^(gRPC|absl|re2|c-ares|ZLIB)::")
+  if(NOT target MATCHES "^(gRPC|absl|re2|c-ares|ZLIB|Snappy|lz4|zstd)::")
     continue()
   endif()
   get_target_property(type ${target} TYPE)
@@ -19,3 +19,12 @@ foreach(target ${imported_targets})
     endif()
   endforeach()
 endforeach()
+# The compressors' static libraries by file; gflags, which only RocksDB's own tools use, not at all.
+if(TARGET RocksDB::rocksdb)
+  set(compressors "")
+  foreach(name snappy lz4 zstd bz2 z)
+    find_library(FUSELINE_STATIC_${name} NAMES lib${name}.a REQUIRED)
+    list(APPEND compressors ${FUSELINE_STATIC_${name}})
+  endforeach()
+  set_target_properties(RocksDB::rocksdb PROPERTIES INTERFACE_LINK_LIBRARIES "${compressors};Threads::Threads;${CMAKE_DL_LIBS}")
+endif()

@@ -1,8 +1,22 @@
 # fuseline_library(NAME common_ir HEADERS a.h … SOURCES a.cc … DEPS … )
 #   One static library for one folder, alias fuseline::<name>. Headers are a file set, so that each can be compiled alone.
 #   Include paths start at the root of the source tree.
-# fuseline_test(NAME x_test SOURCES … LABELS unit DEPS … )
-#   One GoogleTest program; every case is registered with CTest under the given labels.
+# fuseline_executable(NAME fuseline SOURCES … DEPS … )
+#   One program, with the allocator that FuselineFlags chooses.
+# fuseline_test(NAME x_test SOURCES … LABELS unit DEPS … [TIMEOUT seconds])
+#   One GoogleTest program, one test of CTest, skipped if all its cases are. Labels say what a test needs or what it is for (unit,
+#   golden, conformance, e2e, gpu, tools); `concurrent` besides: run under the thread sanitizer as well. Target tests_<label> builds
+#   the programs of a label.
+
+# How the sanitizers run: the first finding fails the test; reports from within uninstrumented libraries are suppressed by name.
+set(fuseline_sanitizer_options
+  "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1"
+  "UBSAN_OPTIONS=print_stacktrace=1"
+  "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/testing/lsan_suppressions.txt:print_suppressions=0"
+  "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/testing/tsan_suppressions.txt:second_deadlock_stack=1:halt_on_error=1")
+if(NOT FUSELINE_SANITIZE)
+  set(fuseline_sanitizer_options "")
+endif()
 
 function(fuseline_library)
   cmake_parse_arguments(ARG "" "NAME" "HEADERS;SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -32,12 +46,33 @@ endfunction()
 
 function(fuseline_test)
   cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;LABELS;DEPS" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "fuseline_test(${ARG_NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT ARG_LABELS)
+    message(FATAL_ERROR "fuseline_test(${ARG_NAME}): no label says what it needs")
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  if(FUSELINE_SANITIZE)
+    math(EXPR ARG_TIMEOUT "5 * ${ARG_TIMEOUT}")
+  endif()
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_link_libraries(${ARG_NAME} PRIVATE fuseline_warnings fuseline_build_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  if(FUSELINE_SEMI_STATIC)
+    # GPU test programs are carried to another machine too.
+    target_link_options(${ARG_NAME} PRIVATE -Wl,--gc-sections -static-libstdc++ -static-libgcc)
+  endif()
   target_compile_definitions(${ARG_NAME} PRIVATE FUSELINE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
-  set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\] 1 test.*\n.*\\[  PASSED  \\] 0 tests")
+  # A program whose cases were all skipped counts as skipped; a failed case would be listed after the skipped ones.
+  set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${fuseline_sanitizer_options}"
+    SKIP_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests[.]\n(\\[  SKIPPED \\] [^\n]*\n?)+$")
+  foreach(label ${ARG_LABELS})
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${ARG_NAME})
+  endforeach()
 endfunction()
