@@ -1,0 +1,68 @@
+// One GPU's primary context with its stream and memory pool: what CUDA devices, loaded artifacts and memory blocks share.
+// Ownership: shared; the context is released with its last user, so memory may outlive the Device it came from.
+// Errors: as CudaDriver::Check. Thread-safety: thread-safe; work on the one stream runs in the order of the calls.
+// Tested by tests/unit/server/cuda_device_test.cc
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/launch/cuda_driver.h"
+
+namespace fuseline::launch {
+
+class CudaContext : public std::enable_shared_from_this<CudaContext> {
+ public:
+  static absl::StatusOr<std::shared_ptr<CudaContext>> Open(std::shared_ptr<const CudaDriver> driver, int ordinal);
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  // Makes the context current on this thread while it lives, and what was current before again afterwards.
+  class Scope {
+   public:
+    explicit Scope(const CudaContext& context) : driver_(*context.driver_), result_(driver_.CtxPushCurrent(context.context_)) {}
+    ~Scope() {
+      CuContext ignored = nullptr;
+      if (result_ == CudaDriver::kSuccess) driver_.CtxPopCurrent(&ignored);
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    absl::Status status() const { return driver_.Check(result_, "cuCtxPushCurrent"); }
+
+   private:
+    const CudaDriver& driver_;
+    const int result_;
+  };
+
+  const CudaDriver& driver() const { return *driver_; }
+  CuStream stream() const { return stream_; }
+  int attribute(int attribute) const;
+  const std::string& name() const { return name_; }
+  int64_t memory_bytes() const { return memory_bytes_; }
+
+  // Device memory whose release is ordered after the stream's work so far.
+  absl::StatusOr<std::shared_ptr<void>> Allocate(int64_t size_bytes);
+  absl::Status Synchronize() const;
+
+ private:
+  CudaContext(std::shared_ptr<const CudaDriver> driver, int device) : driver_(std::move(driver)), device_(device) {}
+  absl::Status Init();
+  int AllocateOnce(size_t size_bytes, CuDevicePtr& address);
+
+  const std::shared_ptr<const CudaDriver> driver_;
+  const int device_;
+  // Fixed after Init.
+  std::string name_;
+  int64_t memory_bytes_ = 0;
+  CuContext context_ = nullptr;
+  CuStream stream_ = nullptr;
+  CuMemPool pool_ = nullptr;  // null: the device has no pools, memory is allocated one by one
+};
+
+inline CuDevicePtr ToCuda(const void* address) { return reinterpret_cast<CuDevicePtr>(address); }
+
+}  // namespace fuseline::launch
