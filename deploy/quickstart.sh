@@ -70,7 +70,7 @@ echo "built $fuseline and $build/server/fuseline-server"
 start_server() {
   rm -f "$work/port"
   LD_LIBRARY_PATH="${FUSELINE_NVRTC_DIR:+$FUSELINE_NVRTC_DIR:}${LD_LIBRARY_PATH:-}" "$build/server/fuseline-server" \
-    --listen 127.0.0.1:0 --port-file "$work/port" --cache-dir "$work/cache" >>"$work/server.log" 2>&1 &
+    --listen 127.0.0.1:0 --port_file "$work/port" --cache_dir "$work/cache" >>"$work/server.log" 2>&1 &
   server_pid=$!
   for _ in $(seq 200); do
     [ ! -s "$work/port" ] || break

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/status_matchers.h"
-#include "tests/unit/client/program_runner.h"
+#include "tests/testing/program_runner.h"
 
 namespace fuseline::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/unit/client/program_runner.h"
+#include "tests/testing/program_runner.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

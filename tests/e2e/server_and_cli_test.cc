@@ -1,0 +1,142 @@
+// The real server and the real command line over loopback: the main job, end to end.
+#include <thread>
+
+#include "client/cpp/client.h"
+#include "common/ir/text_form.h"
+#include "common/status/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/e2e/server_process.h"
+#include "tests/testing/program_runner.h"
+#include "tests/testing/status_matchers.h"
+
+namespace fuseline::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+class ServerAndCliTest : public ::testing::Test {
+ protected:
+  void SetUp() override { StartServer(); }
+
+  void StartServer() {
+    server_ = std::make_unique<ServerProcess>(folder_.path(), std::vector<std::string>{"--cache_dir", folder_.path("cache")});
+    ASSERT_TRUE(server_->running()) << server_->log();
+  }
+  ProgramResult Fuseline(std::vector<std::string> arguments, const std::string& input = "") {
+    arguments.insert(arguments.begin(), {FUSELINE_CLI, "--server", server_->address()});
+    return RunProgram(arguments, input);
+  }
+  Json FuselineJson(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "--json");
+    const ProgramResult result = Fuseline(arguments);
+    Json json = Json::parse(result.out, nullptr, false);
+    EXPECT_TRUE(json.is_structured()) << result.out << result.err << server_->log();
+    return json;
+  }
+  static std::string Example(const std::string& name) { return FUSELINE_SOURCE_DIR "/deploy/examples/" + name + ".fl"; }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<ServerProcess> server_;
+};
+
+TEST_F(ServerAndCliTest, BothExamplesFuseRunAndVerify) {
+  const ProgramResult pointwise = Fuseline({"explain", Example("pointwise_example")});
+  ASSERT_EQ(pointwise.exit_code, 0) << pointwise.err << server_->log();
+  EXPECT_THAT(pointwise.out, HasSubstr("3 kernels -> 1, 8 tensor transfers -> 4, 2 intermediates removed"));
+  const ProgramResult reduction = Fuseline({"explain", Example("reduction_example")});
+  ASSERT_EQ(reduction.exit_code, 0) << reduction.err << server_->log();
+  EXPECT_THAT(reduction.out, HasSubstr("3 kernels -> 1"));
+  for (const char* example : {"pointwise_example", "reduction_example"}) {
+    const Json json = FuselineJson({"run", Example(example), "--random", "1", "--verify"});
+    EXPECT_EQ(json["verify"]["passed"], true) << json;
+    EXPECT_LT(json["verify"]["outputs"][0]["max_abs_error"], 1e-3);
+    EXPECT_GT(json["verify"]["outputs"][0]["elements"], 1000);
+  }
+  const ProgramResult source = Fuseline({"compile", Example("pointwise_example"), "--emit", "source"});
+  EXPECT_THAT(source.out, HasSubstr("fuseline_pointwise_mul_add_sigmoid_0"));
+}
+
+TEST_F(ServerAndCliTest, SecondCallHitsMemoryAndCallAfterRestartHitsDisk) {
+  for (const char* example : {"pointwise_example", "reduction_example"}) {
+    EXPECT_EQ(FuselineJson({"compile", Example(example)})["outcome"], "miss");
+    EXPECT_EQ(FuselineJson({"compile", Example(example)})["outcome"], "memory-hit");
+  }
+  EXPECT_EQ(server_->Stop(), 0) << server_->log();
+  StartServer();
+  for (const char* example : {"pointwise_example", "reduction_example"}) {
+    EXPECT_EQ(FuselineJson({"run", Example(example), "--random", "1", "--verify"})["outcome"], "disk-hit");
+    EXPECT_EQ(FuselineJson({"compile", Example(example)})["outcome"], "memory-hit");
+  }
+  EXPECT_EQ(FuselineJson({"cache", "stats"})["builds"], 0);
+}
+
+TEST_F(ServerAndCliTest, UnchangedGraphCostsAFingerprint) {
+  const Json json = FuselineJson({"run", Example("pointwise_example"), "--random", "1", "--repeat", "2"});
+  EXPECT_EQ(json["outcome"], "miss");
+  EXPECT_EQ(json["last_outcome"], "memory-hit");
+}
+
+TEST_F(ServerAndCliTest, ErrorsKeepReasonAndNode) {
+  const ProgramResult result = Fuseline({"compile", "-"}, "graph g(x: f32[3], w: f32[4]) {\n  %t = mul(x, w)\n  return %t\n}\n");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("INVALID_ARGUMENT (GRAPH_TYPE_MISMATCH)"));
+  EXPECT_THAT(result.err, HasSubstr("'%t'"));
+  const ProgramResult later = Fuseline({"compile", "-"}, "graph g(x: f32[3, 3]) {\n  %t = matmul(x, x)\n  return %t\n}\n");
+  EXPECT_EQ(later.exit_code, 1);
+  EXPECT_THAT(later.err, HasSubstr("UNIMPLEMENTED (UNSUPPORTED)"));
+  EXPECT_THAT(later.err, HasSubstr("matmul"));
+}
+
+TEST_F(ServerAndCliTest, ManyClientsShareOneBuild) {
+  constexpr int kClients = 6;
+  const auto graph = ParseGraphText("graph g(x: f32[64]) {\n  %t = mul(x, 3.0)\n  %s = tanh(%t)\n  return y = %s\n}\n");
+  ASSERT_OK(graph);
+  const auto shared = std::make_shared<const Graph>(*graph);
+  std::vector<absl::Status> statuses(kClients);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kClients; ++i) {
+    threads.emplace_back([&, i] {
+      const auto client = client::Client::Connect(server_->address());
+      if (!client.ok()) {
+        statuses[static_cast<size_t>(i)] = client.status();
+        return;
+      }
+      Tensor x = Tensor::Allocate(DType::kF32, {64});
+      for (int64_t k = 0; k < 64; ++k) x.SetDouble(k, 0);
+      const auto result = (*client)->Execute({.graph = shared, .target = Target::Cpu()}, {{"x", x}});
+      statuses[static_cast<size_t>(i)] = result.status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) EXPECT_OK(status);
+  EXPECT_EQ(FuselineJson({"cache", "stats"})["builds"], 1);
+}
+
+TEST_F(ServerAndCliTest, FingerprintFallsBackToTheGraphAfterAnEmptyRestart) {
+  const auto client = client::Client::Connect(server_->address());
+  ASSERT_OK(client);
+  const auto graph = ParseGraphText("graph g(x: f32[4]) {\n  %t = neg(x)\n  return y = %t\n}\n");
+  ASSERT_OK(graph);
+  client::CompileSpec spec = {.graph = std::make_shared<const Graph>(*graph), .target = Target::Cpu()};
+  const auto first = (*client)->Compile(spec);
+  ASSERT_OK(first);
+  EXPECT_TRUE(first->summary.graph_sent);
+  const auto second = (*client)->Compile(spec);
+  ASSERT_OK(second);
+  EXPECT_FALSE(second->summary.graph_sent);
+  EXPECT_EQ(second->summary.fingerprint, first->summary.fingerprint);
+  spec.fingerprint = Fingerprint{};  // a fingerprint that no server has
+  const auto fallen_back = (*client)->Compile(spec);
+  ASSERT_OK(fallen_back);
+  EXPECT_TRUE(fallen_back->summary.graph_sent);
+  EXPECT_EQ(fallen_back->summary.fingerprint, first->summary.fingerprint);
+  const auto unknown = (*client)->Compile({.fingerprint = Fingerprint{}});
+  EXPECT_THAT(unknown, StatusIs(absl::StatusCode::kNotFound, ""));
+  EXPECT_EQ(GetErrorReason(unknown.status()), ErrorReason::kFingerprintUnknown);
+}
+
+}  // namespace
+}  // namespace fuseline::testing
