@@ -1,5 +1,8 @@
-// The table of ops: one row holds everything about an op, and the rest derives from it. To add an op, add a row
-// (ops/pointwise.cc, ops/views.cc, ops/reductions.cc, ops/composites.cc, ops/creation.cc); CONTRIBUTING.md has the recipe.
+// The table of ops: one row holds everything about an op, and the rest derives from it. To add an op, add a row to the
+// file of its kind (ops/pointwise_arith.cc, pointwise_math.cc, activations.cc, creation.cc, views.cc, reductions.cc,
+// composites.cc); CONTRIBUTING.md has the recipe. Two rows are internal, for decompositions: `widen` and `narrow` take a
+// 16-bit float to the f32 that it is computed in and back, with no rounding (`cast` rounds its operand and its result).
+// Tested by tests/unit/reference/op_table_test.cc
 // Thread-safety: the table is immutable.
 #pragma once
 

@@ -6,78 +6,150 @@ namespace fuseline {
 
 const char* ScalarOpName(ScalarOp op) {
   switch (op) {
-    case ScalarOp::kInput: return "input";
-    case ScalarOp::kConst: return "const";
-    case ScalarOp::kAdd: return "add";
-    case ScalarOp::kSub: return "sub";
-    case ScalarOp::kMul: return "mul";
-    case ScalarOp::kNeg: return "neg";
-    case ScalarOp::kAbs: return "abs";
-    case ScalarOp::kDiv: return "div";
-    case ScalarOp::kFloorDiv: return "floor_div";
-    case ScalarOp::kTruncDiv: return "trunc_div";
-    case ScalarOp::kRemainder: return "remainder";
-    case ScalarOp::kFmod: return "fmod";
-    case ScalarOp::kMaximum: return "maximum";
-    case ScalarOp::kMinimum: return "minimum";
-    case ScalarOp::kFmax: return "fmax";
-    case ScalarOp::kFmin: return "fmin";
-    case ScalarOp::kPow: return "pow";
-    case ScalarOp::kSqrt: return "sqrt";
-    case ScalarOp::kRsqrt: return "rsqrt";
-    case ScalarOp::kExp: return "exp";
-    case ScalarOp::kExp2: return "exp2";
-    case ScalarOp::kExpm1: return "expm1";
-    case ScalarOp::kLog: return "log";
-    case ScalarOp::kLog2: return "log2";
-    case ScalarOp::kLog10: return "log10";
-    case ScalarOp::kLog1p: return "log1p";
-    case ScalarOp::kSin: return "sin";
-    case ScalarOp::kCos: return "cos";
-    case ScalarOp::kTan: return "tan";
-    case ScalarOp::kAsin: return "asin";
-    case ScalarOp::kAcos: return "acos";
-    case ScalarOp::kAtan: return "atan";
-    case ScalarOp::kSinh: return "sinh";
-    case ScalarOp::kCosh: return "cosh";
-    case ScalarOp::kTanh: return "tanh";
-    case ScalarOp::kAsinh: return "asinh";
-    case ScalarOp::kAcosh: return "acosh";
-    case ScalarOp::kAtanh: return "atanh";
-    case ScalarOp::kErf: return "erf";
-    case ScalarOp::kErfc: return "erfc";
-    case ScalarOp::kLgamma: return "lgamma";
-    case ScalarOp::kFloor: return "floor";
-    case ScalarOp::kCeil: return "ceil";
-    case ScalarOp::kTrunc: return "trunc";
-    case ScalarOp::kRound: return "round";
-    case ScalarOp::kAtan2: return "atan2";
-    case ScalarOp::kHypot: return "hypot";
-    case ScalarOp::kCopysign: return "copysign";
-    case ScalarOp::kNextafter: return "nextafter";
-    case ScalarOp::kIsNan: return "isnan";
-    case ScalarOp::kIsInf: return "isinf";
-    case ScalarOp::kIsFinite: return "isfinite";
-    case ScalarOp::kEq: return "eq";
-    case ScalarOp::kNe: return "ne";
-    case ScalarOp::kLt: return "lt";
-    case ScalarOp::kLe: return "le";
-    case ScalarOp::kGt: return "gt";
-    case ScalarOp::kGe: return "ge";
-    case ScalarOp::kLogicalAnd: return "logical_and";
-    case ScalarOp::kLogicalOr: return "logical_or";
-    case ScalarOp::kLogicalXor: return "logical_xor";
-    case ScalarOp::kLogicalNot: return "logical_not";
-    case ScalarOp::kBitAnd: return "bit_and";
-    case ScalarOp::kBitOr: return "bit_or";
-    case ScalarOp::kBitXor: return "bit_xor";
-    case ScalarOp::kBitNot: return "bit_not";
-    case ScalarOp::kShiftLeft: return "shift_left";
-    case ScalarOp::kShiftRight: return "shift_right";
-    case ScalarOp::kSelect: return "select";
-    case ScalarOp::kCast: return "cast";
-    case ScalarOp::kBitcast: return "bitcast";
-    case ScalarOp::kRound16: return "round16";
+    case ScalarOp::kInput:
+      return "input";
+    case ScalarOp::kConst:
+      return "const";
+    case ScalarOp::kAdd:
+      return "add";
+    case ScalarOp::kSub:
+      return "sub";
+    case ScalarOp::kMul:
+      return "mul";
+    case ScalarOp::kNeg:
+      return "neg";
+    case ScalarOp::kAbs:
+      return "abs";
+    case ScalarOp::kDiv:
+      return "div";
+    case ScalarOp::kFloorDiv:
+      return "floor_div";
+    case ScalarOp::kTruncDiv:
+      return "trunc_div";
+    case ScalarOp::kRemainder:
+      return "remainder";
+    case ScalarOp::kFmod:
+      return "fmod";
+    case ScalarOp::kMaximum:
+      return "maximum";
+    case ScalarOp::kMinimum:
+      return "minimum";
+    case ScalarOp::kFmax:
+      return "fmax";
+    case ScalarOp::kFmin:
+      return "fmin";
+    case ScalarOp::kPow:
+      return "pow";
+    case ScalarOp::kSqrt:
+      return "sqrt";
+    case ScalarOp::kRsqrt:
+      return "rsqrt";
+    case ScalarOp::kExp:
+      return "exp";
+    case ScalarOp::kExp2:
+      return "exp2";
+    case ScalarOp::kExpm1:
+      return "expm1";
+    case ScalarOp::kLog:
+      return "log";
+    case ScalarOp::kLog2:
+      return "log2";
+    case ScalarOp::kLog10:
+      return "log10";
+    case ScalarOp::kLog1p:
+      return "log1p";
+    case ScalarOp::kSin:
+      return "sin";
+    case ScalarOp::kCos:
+      return "cos";
+    case ScalarOp::kTan:
+      return "tan";
+    case ScalarOp::kAsin:
+      return "asin";
+    case ScalarOp::kAcos:
+      return "acos";
+    case ScalarOp::kAtan:
+      return "atan";
+    case ScalarOp::kSinh:
+      return "sinh";
+    case ScalarOp::kCosh:
+      return "cosh";
+    case ScalarOp::kTanh:
+      return "tanh";
+    case ScalarOp::kAsinh:
+      return "asinh";
+    case ScalarOp::kAcosh:
+      return "acosh";
+    case ScalarOp::kAtanh:
+      return "atanh";
+    case ScalarOp::kErf:
+      return "erf";
+    case ScalarOp::kErfc:
+      return "erfc";
+    case ScalarOp::kLgamma:
+      return "lgamma";
+    case ScalarOp::kFloor:
+      return "floor";
+    case ScalarOp::kCeil:
+      return "ceil";
+    case ScalarOp::kTrunc:
+      return "trunc";
+    case ScalarOp::kRound:
+      return "round";
+    case ScalarOp::kAtan2:
+      return "atan2";
+    case ScalarOp::kHypot:
+      return "hypot";
+    case ScalarOp::kCopysign:
+      return "copysign";
+    case ScalarOp::kNextafter:
+      return "nextafter";
+    case ScalarOp::kIsNan:
+      return "isnan";
+    case ScalarOp::kIsInf:
+      return "isinf";
+    case ScalarOp::kIsFinite:
+      return "isfinite";
+    case ScalarOp::kEq:
+      return "eq";
+    case ScalarOp::kNe:
+      return "ne";
+    case ScalarOp::kLt:
+      return "lt";
+    case ScalarOp::kLe:
+      return "le";
+    case ScalarOp::kGt:
+      return "gt";
+    case ScalarOp::kGe:
+      return "ge";
+    case ScalarOp::kLogicalAnd:
+      return "logical_and";
+    case ScalarOp::kLogicalOr:
+      return "logical_or";
+    case ScalarOp::kLogicalXor:
+      return "logical_xor";
+    case ScalarOp::kLogicalNot:
+      return "logical_not";
+    case ScalarOp::kBitAnd:
+      return "bit_and";
+    case ScalarOp::kBitOr:
+      return "bit_or";
+    case ScalarOp::kBitXor:
+      return "bit_xor";
+    case ScalarOp::kBitNot:
+      return "bit_not";
+    case ScalarOp::kShiftLeft:
+      return "shift_left";
+    case ScalarOp::kShiftRight:
+      return "shift_right";
+    case ScalarOp::kSelect:
+      return "select";
+    case ScalarOp::kCast:
+      return "cast";
+    case ScalarOp::kBitcast:
+      return "bitcast";
+    case ScalarOp::kRound16:
+      return "round16";
   }
   return "unknown";
 }

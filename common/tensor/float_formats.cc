@@ -13,7 +13,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct Format {
   int fraction_bits;
-  int least_exponent;   // of a normal number
+  int least_exponent;  // of a normal number
   int exponent_bits;
   double largest;
   bool saturates;
@@ -21,10 +21,14 @@ struct Format {
 
 Format FormatOf(DType dtype) {
   switch (dtype) {
-    case DType::kBF16: return {7, -126, 8, 3.3895313892515355e38, false};
-    case DType::kF8E4M3: return {3, -6, 4, 448, true};
-    case DType::kF8E5M2: return {2, -14, 5, 57344, true};
-    default: return {10, -14, 5, 65504, false};
+    case DType::kBF16:
+      return {7, -126, 8, 3.3895313892515355e38, false};
+    case DType::kF8E4M3:
+      return {3, -6, 4, 448, true};
+    case DType::kF8E5M2:
+      return {2, -14, 5, 57344, true};
+    default:
+      return {10, -14, 5, 65504, false};
   }
 }
 

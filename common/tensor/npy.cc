@@ -39,9 +39,9 @@ absl::StatusOr<Descr> ParseDescr(const std::string& text) {
     DType dtype;
     int size_bytes;
   };
-  static constexpr Row kRows[] = {{"f8", DType::kF64, 8},  {"f4", DType::kF32, 4},  {"f2", DType::kF16, 2},
-                                  {"V2", DType::kBF16, 2}, {"i8", DType::kI64, 8},  {"i4", DType::kI32, 4},
-                                  {"i2", DType::kI16, 2},  {"i1", DType::kI8, 1},   {"u1", DType::kU8, 1},
+  static constexpr Row kRows[] = {{"f8", DType::kF64, 8},  {"f4", DType::kF32, 4},     {"f2", DType::kF16, 2},
+                                  {"V2", DType::kBF16, 2}, {"i8", DType::kI64, 8},     {"i4", DType::kI32, 4},
+                                  {"i2", DType::kI16, 2},  {"i1", DType::kI8, 1},      {"u1", DType::kU8, 1},
                                   {"b1", DType::kBool, 1}, {"V1", DType::kInvalid, 1}, {"u2", DType::kInvalid, 2}};
   for (const Row& row : kRows) {
     if (kind == row.kind) {
@@ -55,19 +55,31 @@ absl::StatusOr<Descr> ParseDescr(const std::string& text) {
 
 const char* DescrText(DType dtype) {
   switch (dtype) {
-    case DType::kF64: return "<f8";
-    case DType::kF32: return "<f4";
-    case DType::kF16: return "<f2";
-    case DType::kBF16: return "<V2";
+    case DType::kF64:
+      return "<f8";
+    case DType::kF32:
+      return "<f4";
+    case DType::kF16:
+      return "<f2";
+    case DType::kBF16:
+      return "<V2";
     case DType::kF8E4M3:
-    case DType::kF8E5M2: return "<V1";
-    case DType::kI64: return "<i8";
-    case DType::kI32: return "<i4";
-    case DType::kI16: return "<i2";
-    case DType::kI8: return "|i1";
-    case DType::kU8: return "|u1";
-    case DType::kBool: return "|b1";
-    case DType::kInvalid: break;
+    case DType::kF8E5M2:
+      return "<V1";
+    case DType::kI64:
+      return "<i8";
+    case DType::kI32:
+      return "<i4";
+    case DType::kI16:
+      return "<i2";
+    case DType::kI8:
+      return "|i1";
+    case DType::kU8:
+      return "|u1";
+    case DType::kBool:
+      return "|b1";
+    case DType::kInvalid:
+      break;
   }
   return "|V1";
 }
@@ -105,7 +117,9 @@ class HeaderReader {
  private:
   static absl::Status Malformed() { return BadFile("the header is malformed"); }
   void SkipSpace() {
-    while (position_ < text_.size() && (text_[position_] == ' ' || text_[position_] == '\n' || text_[position_] == '\t')) ++position_;
+    while (position_ < text_.size() &&
+           (text_[position_] == ' ' || text_[position_] == '\n' || text_[position_] == '\t'))
+      ++position_;
   }
   bool Peek(char c) {
     SkipSpace();
@@ -205,7 +219,8 @@ absl::StatusOr<Tensor> ParseNpy(std::string_view bytes, std::optional<DType> as)
   DType dtype = descr.dtype;
   if (as.has_value()) {
     if (DTypeSizeBytes(*as) != descr.size_bytes) {
-      return BadFile(absl::StrCat("elements of dtype '", descr_text, "' can't be taken for ", std::string(DTypeName(*as))));
+      return BadFile(
+          absl::StrCat("elements of dtype '", descr_text, "' can't be taken for ", std::string(DTypeName(*as))));
     }
     dtype = *as;
   }
@@ -240,7 +255,8 @@ std::string FormatNpy(const Tensor& tensor) {
   for (int64_t size : tensor.shape()) absl::StrAppend(&shape, size, ", ");
   if (tensor.shape().size() > 1) shape.resize(shape.size() - 2);
   if (tensor.shape().size() == 1) shape.resize(shape.size() - 1);  // (3,)
-  std::string header = absl::StrCat("{'descr': '", DescrText(tensor.dtype()), "', 'fortran_order': False, 'shape': (", shape, "), }");
+  std::string header =
+      absl::StrCat("{'descr': '", DescrText(tensor.dtype()), "', 'fortran_order': False, 'shape': (", shape, "), }");
   constexpr size_t kPrefix = 10;
   header.append(63 - (kPrefix + header.size()) % 64, ' ');
   header.push_back('\n');
@@ -256,10 +272,14 @@ std::string FormatNpy(const Tensor& tensor) {
 
 absl::StatusOr<Tensor> ReadNpyFile(const std::string& path, std::optional<DType> as) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return MakeError(absl::StatusCode::kNotFound, ErrorReason::kInputOutput, path, absl::StrCat("'", path, "' can't be opened"));
+  if (!file)
+    return MakeError(absl::StatusCode::kNotFound, ErrorReason::kInputOutput, path,
+                     absl::StrCat("'", path, "' can't be opened"));
   std::ostringstream text;
   text << file.rdbuf();
-  if (file.bad()) return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, path, absl::StrCat("'", path, "' can't be read"));
+  if (file.bad())
+    return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, path,
+                     absl::StrCat("'", path, "' can't be read"));
   auto tensor = ParseNpy(std::move(text).str(), as);
   if (!tensor.ok()) return Wrap(tensor.status(), path);
   return tensor;
@@ -270,7 +290,9 @@ absl::Status WriteNpyFile(const std::string& path, const Tensor& tensor) {
   const std::string bytes = FormatNpy(tensor);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
-  if (!file) return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, path, absl::StrCat("'", path, "' can't be written"));
+  if (!file)
+    return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, path,
+                     absl::StrCat("'", path, "' can't be written"));
   return absl::OkStatus();
 }
 

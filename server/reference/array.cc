@@ -106,12 +106,18 @@ double RoundResult(DType dtype, Numerics numerics, double value) {
 
 int64_t WrapInteger(DType dtype, int64_t value) {
   switch (dtype) {
-    case DType::kI32: return static_cast<int32_t>(value);
-    case DType::kI16: return static_cast<int16_t>(value);
-    case DType::kI8: return static_cast<int8_t>(value);
-    case DType::kU8: return static_cast<uint8_t>(value);
-    case DType::kBool: return value != 0 ? 1 : 0;
-    default: return value;
+    case DType::kI32:
+      return static_cast<int32_t>(value);
+    case DType::kI16:
+      return static_cast<int16_t>(value);
+    case DType::kI8:
+      return static_cast<int8_t>(value);
+    case DType::kU8:
+      return static_cast<uint8_t>(value);
+    case DType::kBool:
+      return value != 0 ? 1 : 0;
+    default:
+      return value;
   }
 }
 
@@ -120,11 +126,20 @@ int64_t CastToInteger(DType dtype, double value) {
   if (std::isnan(value)) return 0;
   int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
   switch (dtype) {
-    case DType::kI32: low = std::numeric_limits<int32_t>::min(), high = std::numeric_limits<int32_t>::max(); break;
-    case DType::kI16: low = -32768, high = 32767; break;
-    case DType::kI8: low = -128, high = 127; break;
-    case DType::kU8: low = 0, high = 255; break;
-    default: break;
+    case DType::kI32:
+      low = std::numeric_limits<int32_t>::min(), high = std::numeric_limits<int32_t>::max();
+      break;
+    case DType::kI16:
+      low = -32768, high = 32767;
+      break;
+    case DType::kI8:
+      low = -128, high = 127;
+      break;
+    case DType::kU8:
+      low = 0, high = 255;
+      break;
+    default:
+      break;
   }
   if (value <= static_cast<double>(low)) return low;
   if (value >= static_cast<double>(high)) return high;
@@ -136,7 +151,8 @@ Array LiteralArray(const Literal& literal, DType dtype) {
   if (array.is_float()) {
     (*array.f)[0] = RoundToDType(dtype, literal.AsDouble());
   } else {
-    (*array.i)[0] = literal.kind == Literal::Kind::kFloat ? CastToInteger(dtype, literal.f) : WrapInteger(dtype, literal.i);
+    (*array.i)[0] =
+        literal.kind == Literal::Kind::kFloat ? CastToInteger(dtype, literal.f) : WrapInteger(dtype, literal.i);
   }
   return array;
 }

@@ -1,8 +1,7 @@
-// The interpreter's values: arrays of doubles (floats) or 64-bit integers (integers and bool), and views of them: a view of a broadcast
-// may have far more elements than there is memory.
-// Pipeline: Tensor -> Array -> ops -> Array -> Tensor.
-// Units: strides and offset in elements. Ownership: copies and views share the elements, which are not changed once they are shared.
-// Thread-safety: thread-compatible.
+// The interpreter's values: arrays of doubles (floats) or 64-bit integers (integers and bool), and views of them: a
+// view of a broadcast may have far more elements than there is memory. Pipeline: Tensor -> Array -> ops -> Array ->
+// Tensor. Units: strides and offset in elements. Ownership: copies and views share the elements, which are not changed
+// once they are shared. Thread-safety: thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,8 @@
 
 namespace fuseline::reference {
 
-// Exactly one of `f` and `i` is set: `f` for floats. A value of a 16-bit dtype may have f32's precision (Numerics::kFused).
+// Exactly one of `f` and `i` is set: `f` for floats. A value of a 16-bit dtype may have f32's precision
+// (Numerics::kFused).
 struct Array {
   DType dtype = DType::kInvalid;
   Shape shape;

@@ -1,5 +1,5 @@
-// Walks the elements that a reduction puts together: for each kept position, the offsets of its reduced elements in row-major order.
-// Thread-safety: immutable after construction.
+// Walks the elements that a reduction puts together: for each kept position, the offsets of its reduced elements in
+// row-major order. Thread-safety: immutable after construction.
 #pragma once
 
 #include <cstdint>

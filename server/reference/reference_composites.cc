@@ -85,17 +85,18 @@ Array Softmax(const OpContext& context, const Array& x, bool log) {
     const long double log_sum = std::log(sum);
     loop.ForEachReduced(base, [&](int64_t, int64_t at) {
       const long double shifted = static_cast<long double>((*x.f)[static_cast<size_t>(at)]) - max;
-      (*result.f)[static_cast<size_t>(at)] = context.Round(static_cast<double>(log ? shifted - log_sum : std::exp(shifted) / sum));
+      (*result.f)[static_cast<size_t>(at)] =
+          context.Round(static_cast<double>(log ? shifted - log_sum : std::exp(shifted) / sum));
     });
   });
   return result;
 }
 
-// (x - mean) / sqrt(variance + eps) * weight + bias, with the statistics of each kept position. `parameter(position, offset)` gives the
-// element of weight and bias.
+// (x - mean) / sqrt(variance + eps) * weight + bias, with the statistics of each kept position. `parameter(position,
+// offset)` gives the element of weight and bias.
 template <typename Parameter>
-void NormalizeInto(const OpContext& context, const Array& x, const ReducedLoop& loop, int64_t base, Moments moments, const Array* weight,
-                   const Array* bias, const Parameter& parameter, Array& y) {
+void NormalizeInto(const OpContext& context, const Array& x, const ReducedLoop& loop, int64_t base, Moments moments,
+                   const Array* weight, const Array* bias, const Parameter& parameter, Array& y) {
   const long double scale = 1 / std::sqrt(moments.variance + static_cast<long double>(context.Number("eps")));
   loop.ForEachReduced(base, [&](int64_t position, int64_t at) {
     long double value = ((*x.f)[static_cast<size_t>(at)] - moments.mean) * scale;
@@ -126,8 +127,9 @@ Array NormalizeDims(const OpContext& context, const std::vector<Array>& operands
     } else {
       moments = MomentsOf(x, loop, base, 0);
     }
-    NormalizeInto(context, x, loop, base, moments, Optional(operands, 1), Optional(operands, 2),
-                  [](int64_t position, int64_t) { return position; }, y);
+    NormalizeInto(
+        context, x, loop, base, moments, Optional(operands, 1), Optional(operands, 2),
+        [](int64_t position, int64_t) { return position; }, y);
   });
   return y;
 }
@@ -154,8 +156,9 @@ Array GroupNorm(const OpContext& context, const std::vector<Array>& operands) {
   const ReducedLoop loop(grouped, {1});
   Array y = Array::Make(x.dtype, x.shape);
   loop.ForEachKept([&](int64_t, int64_t base) {
-    NormalizeInto(context, x, loop, base, MomentsOf(x, loop, base, 0), Optional(operands, 1), Optional(operands, 2),
-                  [&](int64_t, int64_t at) { return at / spatial % channels; }, y);
+    NormalizeInto(
+        context, x, loop, base, MomentsOf(x, loop, base, 0), Optional(operands, 1), Optional(operands, 2),
+        [&](int64_t, int64_t at) { return at / spatial % channels; }, y);
   });
   return y;
 }
@@ -180,8 +183,9 @@ std::vector<Array> BatchNorm(const OpContext& context, const std::vector<Array>&
       moments.mean = (*operands[1].f)[c];
       moments.variance = (*operands[2].f)[c];
     }
-    NormalizeInto(context, x, loop, base, moments, Optional(operands, first_parameter), Optional(operands, first_parameter + 1),
-                  [&](int64_t, int64_t) { return channel; }, results[0]);
+    NormalizeInto(
+        context, x, loop, base, moments, Optional(operands, first_parameter), Optional(operands, first_parameter + 1),
+        [&](int64_t, int64_t) { return channel; }, results[0]);
   });
   return results;
 }
@@ -231,13 +235,15 @@ absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, c
   const std::string& op = context.node.op;
   const Array& x = operands[0];
   if (op == "softmax" || op == "log_softmax") return std::vector<Array>{Softmax(context, x, op == "log_softmax")};
-  if (op == "layer_norm" || op == "rms_norm") return std::vector<Array>{NormalizeDims(context, operands, op == "rms_norm")};
+  if (op == "layer_norm" || op == "rms_norm")
+    return std::vector<Array>{NormalizeDims(context, operands, op == "rms_norm")};
   if (op == "group_norm") return std::vector<Array>{GroupNorm(context, operands)};
   if (op == "batch_norm" || op == "batch_norm_train") return BatchNorm(context, operands, op == "batch_norm_train");
   if (op == "mse_loss") return std::vector<Array>{MseLoss(context, x, operands[1])};
   const ReducedLoop loop(x, ReducedDims(context, x.shape.size()));
   if (op == "mean") {
-    return std::vector<Array>{PerKept(context, loop, 0, [&](int64_t base) { return MomentsOf(x, loop, base, 0).mean; })};
+    return std::vector<Array>{
+        PerKept(context, loop, 0, [&](int64_t base) { return MomentsOf(x, loop, base, 0).mean; })};
   }
   if (op == "var" || op == "std") {
     return std::vector<Array>{PerKept(context, loop, 0, [&](int64_t base) {
@@ -245,9 +251,11 @@ absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, c
       return op == "var" ? variance : std::sqrt(variance);
     })};
   }
-  if (op == "logsumexp") return std::vector<Array>{PerKept(context, loop, 0, [&](int64_t base) { return LogSumExp(x, loop, base); })};
+  if (op == "logsumexp")
+    return std::vector<Array>{PerKept(context, loop, 0, [&](int64_t base) { return LogSumExp(x, loop, base); })};
   if (op == "norm") {
-    return std::vector<Array>{PerKept(context, loop, 0, [&](int64_t base) { return Norm(x, loop, base, context.Number("p")); })};
+    return std::vector<Array>{
+        PerKept(context, loop, 0, [&](int64_t base) { return Norm(x, loop, base, context.Number("p")); })};
   }
   return Unimplemented("", absl::StrCat("op '", op, "' has no reference"));
 }

@@ -75,17 +75,24 @@ absl::StatusOr<std::vector<Array>> Evaluate(const OpContext& context, const std:
     return std::vector<Array>{*std::move(array)};
   };
   switch (context.node.def->kind) {
-    case OpKind::kPointwise: return one(EvaluatePointwise(context, operands));
-    case OpKind::kCreation: return one(EvaluateCreation(context));
-    case OpKind::kView: return one(EvaluateView(context, operands[0]));
-    case OpKind::kReduction: return EvaluateReduction(context, operands[0]);
-    case OpKind::kComposite: return EvaluateComposite(context, operands);
-    case OpKind::kUnsupported: break;
+    case OpKind::kPointwise:
+      return one(EvaluatePointwise(context, operands));
+    case OpKind::kCreation:
+      return one(EvaluateCreation(context));
+    case OpKind::kView:
+      return one(EvaluateView(context, operands[0]));
+    case OpKind::kReduction:
+      return EvaluateReduction(context, operands[0]);
+    case OpKind::kComposite:
+      return EvaluateComposite(context, operands);
+    case OpKind::kUnsupported:
+      break;
   }
   return Unimplemented("", absl::StrCat("op '", context.node.op, "' has no reference"));
 }
 
-absl::StatusOr<std::vector<Tensor>> Run(const Graph& graph, const std::vector<Tensor>& inputs, const CompileOptions& options) {
+absl::StatusOr<std::vector<Tensor>> Run(const Graph& graph, const std::vector<Tensor>& inputs,
+                                        const CompileOptions& options) {
   // Values are dropped after their last reader.
   std::vector<int64_t> readers(graph.values.size(), 0);
   std::vector<bool> returned(graph.values.size(), false);
@@ -119,24 +126,28 @@ absl::StatusOr<std::vector<Tensor>> Run(const Graph& graph, const std::vector<Te
     for (ValueId result : node.results) result_types.push_back(graph.type(result));
     const OpContext context{node, result_types, options.numerics};
     auto results = Evaluate(context, operands);
-    if (!results.ok()) return Wrap(results.status(), absl::StrCat("node '", graph.NodeName(static_cast<NodeId>(n)), "'"));
+    if (!results.ok())
+      return Wrap(results.status(), absl::StrCat("node '", graph.NodeName(static_cast<NodeId>(n)), "'"));
     for (size_t r = 0; r < node.results.size(); ++r) {
       const size_t id = static_cast<size_t>(node.results[r]);
       // Where a value is stored, every reader sees the stored value.
       if (readers[id] > 0) values[id] = returned[id] ? Stored((*results)[r]) : (*results)[r];
     }
     for (const Operand& operand : node.operands) {
-      if (!operand.is_literal() && --readers[static_cast<size_t>(operand.value)] == 0) values[static_cast<size_t>(operand.value)] = {};
+      if (!operand.is_literal() && --readers[static_cast<size_t>(operand.value)] == 0)
+        values[static_cast<size_t>(operand.value)] = {};
     }
   }
   std::vector<Tensor> outputs;
-  for (const GraphOutput& output : graph.outputs) outputs.push_back(ToTensor(values[static_cast<size_t>(output.value)]));
+  for (const GraphOutput& output : graph.outputs)
+    outputs.push_back(ToTensor(values[static_cast<size_t>(output.value)]));
   return outputs;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, const std::vector<Tensor>& inputs, const CompileOptions& options) {
+absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, const std::vector<Tensor>& inputs,
+                                              const CompileOptions& options) {
   FUSELINE_RETURN_IF_ERROR(CheckInputs(graph, inputs));
   try {
     return Run(graph, inputs, options);

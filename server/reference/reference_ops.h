@@ -1,5 +1,5 @@
-// The interpreter's ops by kind: each takes the operands' values and gives the results' values, of the types in `result_types`.
-// Errors: UNIMPLEMENTED for an op that has no reference. Thread-safety: pure functions.
+// The interpreter's ops by kind: each takes the operands' values and gives the results' values, of the types in
+// `result_types`. Errors: UNIMPLEMENTED for an op that has no reference. Thread-safety: pure functions.
 #pragma once
 
 #include <vector>
@@ -24,7 +24,9 @@ struct OpContext {
   // An empty list where it is absent.
   const std::vector<int64_t>& Ints(const char* name) const;
   std::string String(const char* name) const;
-  double Round(double value, size_t result = 0) const { return RoundResult(result_types[result].dtype, numerics, value); }
+  double Round(double value, size_t result = 0) const {
+    return RoundResult(result_types[result].dtype, numerics, value);
+  }
 };
 
 absl::StatusOr<Array> EvaluatePointwise(const OpContext& context, const std::vector<Array>& operands);

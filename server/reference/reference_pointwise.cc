@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kMaxOperands = 3;
 
-// The result's dims with each operand's stride (0 where it is broadcast), neighbours merged where all operands allow it.
+// The result's dims with each operand's stride (0 where it is broadcast), neighbours merged where all operands allow
+// it.
 struct BroadcastLoop {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides[kMaxOperands];
@@ -103,8 +104,10 @@ absl::StatusOr<Array> EvaluatePointwise(const OpContext& context, const std::vec
   // The condition of `where` aside, operands are of one dtype.
   const Array& value = operands[node.op == "where" ? 1 : 0];
   const bool by_float = value.is_float();
-  if (operands.size() > kMaxOperands || (by_float ? node.def->reference_float == nullptr : node.def->reference_int == nullptr)) {
-    return Unimplemented("", absl::StrCat("op '", node.op, "' has no reference for ", std::string(DTypeName(value.dtype))));
+  if (operands.size() > kMaxOperands ||
+      (by_float ? node.def->reference_float == nullptr : node.def->reference_int == nullptr)) {
+    return Unimplemented("",
+                         absl::StrCat("op '", node.op, "' has no reference for ", std::string(DTypeName(value.dtype))));
   }
   const AttrMap attrs = ComputedAttrs(node.attrs, value.dtype);
   Array result = Array::Make(to, context.result_types[0].shape());
@@ -159,7 +162,8 @@ absl::StatusOr<Array> EvaluatePointwise(const OpContext& context, const std::vec
     ForEach(loop, result.size(), n, [&](int64_t flat, const int64_t* at) {
       load(at);
       const int64_t exact = reference(args);
-      out[flat] = to == DType::kF32 ? static_cast<double>(static_cast<float>(exact)) : RoundToDType(to, static_cast<double>(exact));
+      out[flat] = to == DType::kF32 ? static_cast<double>(static_cast<float>(exact))
+                                    : RoundToDType(to, static_cast<double>(exact));
     });
   } else {
     int64_t* out = result.i->data();

@@ -35,8 +35,9 @@ Array SumOrProduct(const OpContext& context, const Array& operand, const Reduced
       const DType compute = ComputeDType(to);
       long double total = product ? 1 : 0;
       loop.ForEachReduced(base, [&](int64_t, int64_t at) {
-        const double element = RoundToDType(compute, operand.is_float() ? (*operand.f)[static_cast<size_t>(at)]
-                                                                        : static_cast<double>((*operand.i)[static_cast<size_t>(at)]));
+        const double element =
+            RoundToDType(compute, operand.is_float() ? (*operand.f)[static_cast<size_t>(at)]
+                                                     : static_cast<double>((*operand.i)[static_cast<size_t>(at)]));
         total = product ? total * element : total + element;
       });
       (*result.f)[static_cast<size_t>(kept)] = context.Round(static_cast<double>(total));
@@ -155,14 +156,22 @@ Moments MomentsOf(const Array& operand, const ReducedLoop& loop, int64_t base, d
 absl::StatusOr<std::vector<Array>> EvaluateReduction(const OpContext& context, const Array& operand) {
   const ReducedLoop loop(operand, ReducedDims(context, operand.shape.size()));
   switch (context.node.def->reduction) {
-    case ReductionKind::kSum: return std::vector<Array>{SumOrProduct(context, operand, loop, false)};
-    case ReductionKind::kProd: return std::vector<Array>{SumOrProduct(context, operand, loop, true)};
-    case ReductionKind::kAmax: return std::vector<Array>{Extremum(context, operand, loop, true)};
-    case ReductionKind::kAmin: return std::vector<Array>{Extremum(context, operand, loop, false)};
-    case ReductionKind::kAny: return std::vector<Array>{Truth(context, operand, loop, true)};
-    case ReductionKind::kAll: return std::vector<Array>{Truth(context, operand, loop, false)};
-    case ReductionKind::kArgmax: return std::vector<Array>{ArgExtremum(context, operand, loop, true)};
-    case ReductionKind::kArgmin: return std::vector<Array>{ArgExtremum(context, operand, loop, false)};
+    case ReductionKind::kSum:
+      return std::vector<Array>{SumOrProduct(context, operand, loop, false)};
+    case ReductionKind::kProd:
+      return std::vector<Array>{SumOrProduct(context, operand, loop, true)};
+    case ReductionKind::kAmax:
+      return std::vector<Array>{Extremum(context, operand, loop, true)};
+    case ReductionKind::kAmin:
+      return std::vector<Array>{Extremum(context, operand, loop, false)};
+    case ReductionKind::kAny:
+      return std::vector<Array>{Truth(context, operand, loop, true)};
+    case ReductionKind::kAll:
+      return std::vector<Array>{Truth(context, operand, loop, false)};
+    case ReductionKind::kArgmax:
+      return std::vector<Array>{ArgExtremum(context, operand, loop, true)};
+    case ReductionKind::kArgmin:
+      return std::vector<Array>{ArgExtremum(context, operand, loop, false)};
     case ReductionKind::kVarMean: {
       Array var = Array::Make(context.result_types[0].dtype, context.result_types[0].shape());
       Array mean = Array::Make(context.result_types[1].dtype, context.result_types[1].shape());
@@ -173,7 +182,8 @@ absl::StatusOr<std::vector<Array>> EvaluateReduction(const OpContext& context, c
       });
       return std::vector<Array>{var, mean};
     }
-    case ReductionKind::kNone: break;
+    case ReductionKind::kNone:
+      break;
   }
   return Unimplemented("", absl::StrCat("op '", context.node.op, "' has no reference"));
 }

@@ -1,4 +1,5 @@
-// Views and creation. A view shares the operand's elements. Tested by tests/unit/reference/reference_interpreter_test.cc
+// Views and creation. A view shares the operand's elements. Tested by
+// tests/unit/reference/reference_interpreter_test.cc
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -64,7 +65,8 @@ absl::StatusOr<Array> EvaluateCreation(const OpContext& context) {
   const DType dtype = context.result_types[0].dtype;
   const Shape shape = context.result_types[0].shape();
   if (node.op == "constant") {
-    auto tensor = Tensor::FromBytes(dtype, shape, node.constant_bytes != nullptr ? *node.constant_bytes : std::string());
+    auto tensor =
+        Tensor::FromBytes(dtype, shape, node.constant_bytes != nullptr ? *node.constant_bytes : std::string());
     if (!tensor.ok()) return tensor.status();
     return FromTensor(*tensor);
   }

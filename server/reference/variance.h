@@ -1,5 +1,5 @@
-// What the primitive reductions and the composites share: which dims are reduced, and mean and variance of one kept position.
-// Thread-safety: pure functions.
+// What the primitive reductions and the composites share: which dims are reduced, and mean and variance of one kept
+// position. Thread-safety: pure functions.
 #pragma once
 
 #include <cstdint>

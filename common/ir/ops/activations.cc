@@ -1,5 +1,6 @@
 // Activations: pointwise functions of one operand with constants or attributes, made of the primitives.
-// Each is accurate over the whole line and takes its limit at the infinities, where the textbook form would give inf * 0 or inf / inf.
+// Each is accurate over the whole line and takes its limit at the infinities, where the textbook form would give inf *
+// 0 or inf / inf.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -45,10 +46,14 @@ Scalar Softplus(Scalar t) { return Max(t, 0.0) + Log1p(Exp(-Abs(t))); }
 
 // --- Pieces of references. ---
 
-double PlainSigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double PlainSigmoid(double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }
 double PlainSoftplus(double x) { return x > 40 ? x : std::log1p(std::exp(x)); }
-double PlainMax(double a, double b) { return std::isnan(a) || std::isnan(b) ? kNan : a == b ? (std::signbit(a) ? b : a) : std::fmax(a, b); }
-double PlainMin(double a, double b) { return std::isnan(a) || std::isnan(b) ? kNan : a == b ? (std::signbit(a) ? a : b) : std::fmin(a, b); }
+double PlainMax(double a, double b) {
+  return std::isnan(a) || std::isnan(b) ? kNan : a == b ? (std::signbit(a) ? b : a) : std::fmax(a, b);
+}
+double PlainMin(double a, double b) {
+  return std::isnan(a) || std::isnan(b) ? kNan : a == b ? (std::signbit(a) ? a : b) : std::fmin(a, b);
+}
 int64_t IntNumber(const ReferenceArgs& r, const char* name) {
   const AttrValue& value = r.attrs->find(name)->second;
   const int64_t* whole = std::get_if<int64_t>(&value);
@@ -141,7 +146,8 @@ void AddSigmoids(std::vector<OpDef>& rows) {
       [](R r) { return PlainSigmoid(r.f[0]); }, nullptr));
   rows.push_back(PointwiseRow(
       "log_sigmoid", 1, Same<DTypeSet::kFloats>, [](ScalarArgs& a) { return Min(a[0], 0.0) - Log1p(Exp(-Abs(a[0]))); },
-      [](R r) { return r.f[0] < 0 ? r.f[0] - std::log1p(std::exp(r.f[0])) : -std::log1p(std::exp(-r.f[0])); }, nullptr));
+      [](R r) { return r.f[0] < 0 ? r.f[0] - std::log1p(std::exp(r.f[0])) : -std::log1p(std::exp(-r.f[0])); },
+      nullptr));
   rows.push_back(PointwiseRow(
       "silu", 1, Same<DTypeSet::kFloats>, [](ScalarArgs& a) { return ZeroAtMinusInf(a[0], TimesSigmoid(a[0], a[0])); },
       [](R r) { return r.f[0] == -kInf ? 0.0 : r.f[0] * PlainSigmoid(r.f[0]); }, nullptr));
@@ -160,9 +166,11 @@ void AddSigmoids(std::vector<OpDef>& rows) {
       },
       [](R r) {
         const double beta = r.Number("beta"), t = r.f[0] * beta;
-        return t > r.Number("threshold") ? r.f[0] : (t > 0 ? t + std::log1p(std::exp(-t)) : std::log1p(std::exp(t))) / beta;
+        return t > r.Number("threshold") ? r.f[0]
+                                         : (t > 0 ? t + std::log1p(std::exp(-t)) : std::log1p(std::exp(t))) / beta;
       },
-      nullptr, {{"beta", AttrType::kFloat, false, AttrValue(1.0)}, {"threshold", AttrType::kFloat, false, AttrValue(20.0)}}));
+      nullptr,
+      {{"beta", AttrType::kFloat, false, AttrValue(1.0)}, {"threshold", AttrType::kFloat, false, AttrValue(20.0)}}));
   rows.push_back(PointwiseRow(
       "softsign", 1, Same<DTypeSet::kFloats>,
       [](ScalarArgs& a) {
@@ -175,8 +183,8 @@ void AddSigmoids(std::vector<OpDef>& rows) {
 
 void AddLinearUnits(std::vector<OpDef>& rows) {
   rows.push_back(PointwiseRow(
-      "relu", 1, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return Max(a[0], 0.0); }, [](R r) { return PlainMax(r.f[0], 0.0); },
-      [](R r) { return std::max<int64_t>(r.i[0], 0); }));
+      "relu", 1, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return Max(a[0], 0.0); },
+      [](R r) { return PlainMax(r.f[0], 0.0); }, [](R r) { return std::max<int64_t>(r.i[0], 0); }));
   rows.push_back(PointwiseRow(
       "relu6", 1, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return Min(Max(a[0], 0.0), 6.0); },
       [](R r) { return PlainMin(PlainMax(r.f[0], 0.0), 6.0); },
@@ -200,7 +208,8 @@ void AddLinearUnits(std::vector<OpDef>& rows) {
       },
       [](R r) { return kSeluScale * (r.f[0] > 0 ? r.f[0] : kSeluAlpha * std::expm1(r.f[0])); }, nullptr));
   rows.push_back(PointwiseRow(
-      "leaky_relu", 1, Same<DTypeSet::kFloats>, [](ScalarArgs& a) { return Select(Negative(a[0]), a[0] * a.Attr("slope"), a[0]); },
+      "leaky_relu", 1, Same<DTypeSet::kFloats>,
+      [](ScalarArgs& a) { return Select(Negative(a[0]), a[0] * a.Attr("slope"), a[0]); },
       [](R r) { return r.f[0] < 0 ? r.f[0] * r.Number("slope") : r.f[0]; }, nullptr,
       {{"slope", AttrType::kFloat, false, AttrValue(0.01)}}));
   rows.push_back(PointwiseRow(
@@ -214,19 +223,24 @@ void AddLinearUnits(std::vector<OpDef>& rows) {
 void AddClamps(std::vector<OpDef>& rows) {
   rows.push_back(PointwiseRow("clamp", 1, ClampRule, ClampScalar, ClampReference, ClampIntReference,
                               {{"min", AttrType::kScalar}, {"max", AttrType::kScalar}}));
-  rows.push_back(PointwiseRow(
-      "hardtanh", 1, ClampRule, ClampScalar, ClampReference, ClampIntReference,
-      {{"min", AttrType::kScalar, false, AttrValue(int64_t{-1})}, {"max", AttrType::kScalar, false, AttrValue(int64_t{1})}}));
+  rows.push_back(PointwiseRow("hardtanh", 1, ClampRule, ClampScalar, ClampReference, ClampIntReference,
+                              {{"min", AttrType::kScalar, false, AttrValue(int64_t{-1})},
+                               {"max", AttrType::kScalar, false, AttrValue(int64_t{1})}}));
   rows.push_back(PointwiseRow(
       "hardsigmoid", 1, Same<DTypeSet::kFloats>,
       [](ScalarArgs& a) { return Min(Max(a.Attr("alpha") * a[0] + a.Attr("beta"), 0.0), 1.0); },
       [](R r) { return PlainMin(PlainMax(r.Number("alpha") * r.f[0] + r.Number("beta"), 0.0), 1.0); }, nullptr,
       {{"alpha", AttrType::kFloat, false, AttrValue(1.0 / 6.0)}, {"beta", AttrType::kFloat, false, AttrValue(0.5)}}));
-  // x relu6(x + 3) / 6, with the division before the product: x * 6 would overflow. Left of -3 that is x * 0, a negative zero.
+  // x relu6(x + 3) / 6, with the division before the product: x * 6 would overflow. Left of -3 that is x * 0, a
+  // negative zero.
   rows.push_back(PointwiseRow(
       "hardswish", 1, Same<DTypeSet::kFloats>,
-      [](ScalarArgs& a) { return Select(Compare(ScalarOp::kLe, a[0], -3.0), -0.0, a[0] * (Min(a[0] + 3.0, 6.0) / 6.0)); },
-      [](R r) { return r.f[0] <= -3 ? -0.0 : r.f[0] >= 3 ? r.f[0] : r.f[0] * (r.f[0] + 3) / 6; }, nullptr));
+      [](ScalarArgs& a) {
+        return Select(Compare(ScalarOp::kLe, a[0], -3.0), -0.0, a[0] * (Min(a[0] + 3.0, 6.0) / 6.0));
+      },
+      [](R r) { return r.f[0] <= -3  ? -0.0
+                       : r.f[0] >= 3 ? r.f[0]
+                                     : r.f[0] * (r.f[0] + 3) / 6; }, nullptr));
 }
 
 }  // namespace

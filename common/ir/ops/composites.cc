@@ -1,6 +1,6 @@
 // Composites: ops that are decomposed into primitive ones, so that they fuse like anything else.
-// A decomposition computes 16-bit floats in f32: it widens its operands at the start and narrows its results at the end (`widen` and
-// `narrow` do not round), so that under numerics = eager only the client's own results are rounded.
+// A decomposition computes 16-bit floats in f32: it widens its operands at the start and narrows its results at the end
+// (`widen` and `narrow` do not round), so that under numerics = eager only the client's own results are rounded.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -20,7 +20,8 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 using Types = absl::StatusOr<std::vector<TensorType>>;
 using Values = absl::StatusOr<std::vector<ValueId>>;
 
-// Emits nodes and remembers the first error, so that a decomposition reads as a formula. After an error everything is a no-op.
+// Emits nodes and remembers the first error, so that a decomposition reads as a formula. After an error everything is a
+// no-op.
 class Emitter {
  public:
   Emitter(GraphBuilder& builder, const Node& node) : builder_(builder), node_(node) {}
@@ -160,8 +161,8 @@ Values DecomposeMean(GraphBuilder& builder, const Node& node, absl::Span<const V
 
 ValueId Variance(Emitter& e, ValueId x) {
   if (!e.ok()) return kNoValue;
-  const auto results =
-      e.Results("var_mean", {Emitter::V(x)}, {{"dims", e.Dims(x)}, {"keepdim", e.Keepdim()}, {"correction", e.Int("correction")}});
+  const auto results = e.Results("var_mean", {Emitter::V(x)},
+                                 {{"dims", e.Dims(x)}, {"keepdim", e.Keepdim()}, {"correction", e.Int("correction")}});
   return results.empty() ? kNoValue : results[0];
 }
 
@@ -203,9 +204,10 @@ Values DecomposeNorm(GraphBuilder& builder, const Node& node, absl::Span<const V
   if (p == 1) return e.Done({e.Narrow(e.Reduce("sum", abs, dims, e.Keepdim()), dtype)});
   if (p == 0) {
     // Counts what is not zero; a NaN stays one.
-    const ValueId counted = e.Op("where", {Emitter::V(e.Unary("isnan", x)), Emitter::V(x),
-                                           Emitter::V(e.Op("cast", {Emitter::V(e.Op("ne", {Emitter::V(x), Emitter::N(0.0)}))},
-                                                           {{"dtype", e.dtype(x)}}))});
+    const ValueId counted =
+        e.Op("where", {Emitter::V(e.Unary("isnan", x)), Emitter::V(x),
+                       Emitter::V(e.Op("cast", {Emitter::V(e.Op("ne", {Emitter::V(x), Emitter::N(0.0)}))},
+                                       {{"dtype", e.dtype(x)}}))});
     return e.Done({e.Narrow(e.Reduce("sum", counted, dims, e.Keepdim()), dtype)});
   }
   const Operand one_over_p = Emitter::N(1.0 / p);
@@ -213,7 +215,8 @@ Values DecomposeNorm(GraphBuilder& builder, const Node& node, absl::Span<const V
     const ValueId sum = e.Reduce("sum", e.Op("pow", {Emitter::V(abs), Emitter::N(p)}), dims, e.Keepdim());
     return e.Done({e.Narrow(e.Op("pow", {Emitter::V(sum), one_over_p}), dtype)});
   }
-  // Scaled by the largest magnitude, so that no power overflows or vanishes. Where that is 0, inf or NaN the plain sum is right.
+  // Scaled by the largest magnitude, so that no power overflows or vanishes. Where that is 0, inf or NaN the plain sum
+  // is right.
   const ValueId max = e.Reduce("amax", abs, dims, true);
   const ValueId usable = e.Op("logical_and", {Emitter::V(e.Unary("isfinite", max)),
                                               Emitter::V(e.Op("gt", {Emitter::V(max), Emitter::N(0.0)}))});
@@ -278,7 +281,8 @@ Values DecomposeLayerNorm(GraphBuilder& builder, const Node& node, absl::Span<co
   const ValueId x = e.Widen(operands[0]);
   if (!e.ok()) return e.status();
   const std::vector<int64_t> dims = e.Dims(x);
-  const auto stats = e.Results("var_mean", {Emitter::V(x)}, {{"dims", dims}, {"keepdim", true}, {"correction", int64_t{0}}});
+  const auto stats =
+      e.Results("var_mean", {Emitter::V(x)}, {{"dims", dims}, {"keepdim", true}, {"correction", int64_t{0}}});
   if (!e.ok()) return e.status();
   const ValueId y = e.Affine(e.Normalize(x, stats[1], stats[0]), operands.subspan(1), dims);
   return e.Done({e.Narrow(y, e.dtype(operands[0]))});
@@ -323,7 +327,8 @@ Values DecomposeGroupNorm(GraphBuilder& builder, const Node& node, absl::Span<co
   std::vector<int64_t> dims;
   for (int64_t d = 2; d < static_cast<int64_t>(split.size()); ++d) dims.push_back(d);
   const ValueId grouped = e.Reshape(x, split);
-  const auto stats = e.Results("var_mean", {Emitter::V(grouped)}, {{"dims", dims}, {"keepdim", true}, {"correction", int64_t{0}}});
+  const auto stats =
+      e.Results("var_mean", {Emitter::V(grouped)}, {{"dims", dims}, {"keepdim", true}, {"correction", int64_t{0}}});
   if (!e.ok()) return e.status();
   const ValueId y = e.Reshape(e.Normalize(grouped, stats[1], stats[0]), sizes);
   return e.Done({e.Narrow(e.Affine(y, operands.subspan(1), {1}), e.dtype(operands[0]))});
@@ -370,7 +375,8 @@ Values DecomposeBatchNormTrain(GraphBuilder& builder, const Node& node, absl::Sp
   for (int64_t d = 0; d < static_cast<int64_t>(sizes.size()); ++d) {
     if (d != 1) dims.push_back(d);
   }
-  const auto stats = e.Results("var_mean", {Emitter::V(x)}, {{"dims", dims}, {"keepdim", true}, {"correction", int64_t{0}}});
+  const auto stats =
+      e.Results("var_mean", {Emitter::V(x)}, {{"dims", dims}, {"keepdim", true}, {"correction", int64_t{0}}});
   if (!e.ok()) return e.status();
   const ValueId y = e.Affine(e.Normalize(x, stats[1], stats[0]), operands.subspan(1), {1});
   return e.Done({e.Narrow(y, dtype), e.Narrow(e.Reshape(stats[1], {sizes[1]}), dtype),
@@ -382,7 +388,8 @@ Values DecomposeBatchNormTrain(GraphBuilder& builder, const Node& node, absl::Sp
 Types MseLossRule(const InferArgs& args) {
   const std::string reduction = StringAttr(args.attrs, "reduction");
   if (reduction != "mean" && reduction != "sum" && reduction != "none") {
-    return TypeError(absl::StrCat("attribute 'reduction' must be \"mean\", \"sum\" or \"none\", not \"", reduction, "\""));
+    return TypeError(
+        absl::StrCat("attribute 'reduction' must be \"mean\", \"sum\" or \"none\", not \"", reduction, "\""));
   }
   FUSELINE_ASSIGN_OR_RETURN(std::vector<TensorType> types, SameTypeRule(args, DTypeSet::kFloats));
   if (reduction != "none") types[0] = TensorType::Make(types[0].dtype, {});
@@ -403,8 +410,8 @@ Values DecomposeMseLoss(GraphBuilder& builder, const Node& node, absl::Span<cons
   return e.Done({e.Narrow(loss, dtype)});
 }
 
-void AddRow(std::vector<OpDef>& rows, const char* name, int min_operands, int max_operands, TypeRule infer, Decomposition decompose,
-            std::vector<AttrSpec> attrs, int results = 1) {
+void AddRow(std::vector<OpDef>& rows, const char* name, int min_operands, int max_operands, TypeRule infer,
+            Decomposition decompose, std::vector<AttrSpec> attrs, int results = 1) {
   OpDef row;
   row.name = name;
   row.kind = OpKind::kComposite;
@@ -429,7 +436,8 @@ void AddCompositeRows(std::vector<OpDef>& rows) {
   AddRow(rows, "var", 1, 1, FloatReductionRule, DecomposeVar, {dims, keepdim, correction});
   AddRow(rows, "std", 1, 1, FloatReductionRule, DecomposeStd, {dims, keepdim, correction});
   AddRow(rows, "logsumexp", 1, 1, FloatReductionRule, DecomposeLogsumexp, {dims, keepdim});
-  AddRow(rows, "norm", 1, 1, FloatReductionRule, DecomposeNorm, {dims, keepdim, {"p", AttrType::kFloat, false, AttrValue(2.0)}});
+  AddRow(rows, "norm", 1, 1, FloatReductionRule, DecomposeNorm,
+         {dims, keepdim, {"p", AttrType::kFloat, false, AttrValue(2.0)}});
   AddRow(rows, "softmax", 1, 1, SoftmaxRule, DecomposeSoftmax<false>, {dim});
   AddRow(rows, "log_softmax", 1, 1, SoftmaxRule, DecomposeSoftmax<true>, {dim});
   AddRow(rows, "layer_norm", 1, 3, LayerNormRule, DecomposeLayerNorm, {dims, eps});

@@ -18,8 +18,9 @@ void AddCompositeRows(std::vector<OpDef>& rows);
 void AddUnsupportedRows(std::vector<OpDef>& rows);
 
 // A pointwise row. `operands` is exact.
-inline OpDef PointwiseRow(const char* name, int operands, TypeRule infer, ScalarRule scalar, FloatReference reference_float,
-                          IntReference reference_int, std::vector<AttrSpec> attrs = {}) {
+inline OpDef PointwiseRow(const char* name, int operands, TypeRule infer, ScalarRule scalar,
+                          FloatReference reference_float, IntReference reference_int,
+                          std::vector<AttrSpec> attrs = {}) {
   OpDef row;
   row.name = name;
   row.kind = OpKind::kPointwise;

@@ -15,12 +15,19 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // --- Integers as the machine has them: wrapping, by way of unsigned. ---
 
-int64_t WrapAdd(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
-int64_t WrapSub(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b)); }
-int64_t WrapMul(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }
+int64_t WrapAdd(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+int64_t WrapSub(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+}
+int64_t WrapMul(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+}
 int64_t WrapNeg(int64_t a) { return WrapSub(0, a); }
 
-// Quotient and remainder of any pair: division by zero is unspecified (0 here), and -1 does not trap on the least integer.
+// Quotient and remainder of any pair: division by zero is unspecified (0 here), and -1 does not trap on the least
+// integer.
 int64_t TruncQuotient(int64_t a, int64_t b) { return b == 0 ? 0 : b == -1 ? WrapNeg(a) : a / b; }
 int64_t TruncRemainder(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
@@ -120,7 +127,8 @@ absl::StatusOr<std::vector<TensorType>> WidenRule(const InferArgs& args) {
   return std::vector<TensorType>{TensorType::Make(DType::kF32, args.operands[0].shape())};
 }
 absl::StatusOr<std::vector<TensorType>> NarrowRule(const InferArgs& args) {
-  if (args.operands[0].dtype != DType::kF32 || !IsHalf(args.Type("dtype"))) return TypeError("takes f32 and gives f16 or bf16");
+  if (args.operands[0].dtype != DType::kF32 || !IsHalf(args.Type("dtype")))
+    return TypeError("takes f32 and gives f16 or bf16");
   return std::vector<TensorType>{TensorType::Make(args.Type("dtype"), args.operands[0].shape())};
 }
 
@@ -154,51 +162,61 @@ void AddUnary(std::vector<OpDef>& rows) {
       [](const ReferenceArgs& r) { return std::fabs(r.f[0]); },
       [](const ReferenceArgs& r) { return r.i[0] < 0 ? WrapNeg(r.i[0]) : r.i[0]; }));
   rows.push_back(PointwiseRow(
-      "neg", 1, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return -a[0]; }, [](const ReferenceArgs& r) { return -r.f[0]; },
-      [](const ReferenceArgs& r) { return WrapNeg(r.i[0]); }));
+      "neg", 1, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return -a[0]; },
+      [](const ReferenceArgs& r) { return -r.f[0]; }, [](const ReferenceArgs& r) { return WrapNeg(r.i[0]); }));
   rows.push_back(PointwiseRow(
       "sign", 1, Same<DTypeSet::kNumbers>,
       [](ScalarArgs& a) {  // what is neither above nor below zero stays: NaN and the zeros
         const Scalar below = a[0].type() == DType::kU8 ? a[0] : Select(Compare(ScalarOp::kLt, a[0], 0.0), -1.0, a[0]);
         return Select(Compare(ScalarOp::kGt, a[0], 0.0), 1.0, below);
       },
-      [](const ReferenceArgs& r) { return std::isnan(r.f[0]) ? kNan : r.f[0] > 0 ? 1.0 : r.f[0] < 0 ? -1.0 : r.f[0]; },
+      [](const ReferenceArgs& r) {
+        return std::isnan(r.f[0]) ? kNan : r.f[0] > 0 ? 1.0 : r.f[0] < 0 ? -1.0 : r.f[0];
+      },
       [](const ReferenceArgs& r) { return static_cast<int64_t>(r.i[0] > 0) - static_cast<int64_t>(r.i[0] < 0); }));
   rows.push_back(PointwiseRow(
       "square", 1, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return a[0] * a[0]; },
-      [](const ReferenceArgs& r) { return r.f[0] * r.f[0]; }, [](const ReferenceArgs& r) { return WrapMul(r.i[0], r.i[0]); }));
+      [](const ReferenceArgs& r) { return r.f[0] * r.f[0]; },
+      [](const ReferenceArgs& r) { return WrapMul(r.i[0], r.i[0]); }));
   rows.push_back(PointwiseRow(
-      "logical_not", 1, ToBoolResult<DTypeSet::kAll>, [](ScalarArgs& a) { return Unary(ScalarOp::kLogicalNot, ToBool(a[0])); },
+      "logical_not", 1, ToBoolResult<DTypeSet::kAll>,
+      [](ScalarArgs& a) { return Unary(ScalarOp::kLogicalNot, ToBool(a[0])); },
       [](const ReferenceArgs& r) { return Truth(r.f[0]) ? 0.0 : 1.0; },
       [](const ReferenceArgs& r) { return static_cast<int64_t>(r.i[0] == 0); }));
   rows.push_back(PointwiseRow(
       "bitwise_not", 1, Same<DTypeSet::kIntegersAndBool>,
-      [](ScalarArgs& a) { return Unary(IsBool(a[0].type()) ? ScalarOp::kLogicalNot : ScalarOp::kBitNot, a[0]); }, nullptr,
+      [](ScalarArgs& a) { return Unary(IsBool(a[0].type()) ? ScalarOp::kLogicalNot : ScalarOp::kBitNot, a[0]); },
+      nullptr,
       [](const ReferenceArgs& r) { return IsBool(r.operand_dtype) ? static_cast<int64_t>(r.i[0] == 0) : ~r.i[0]; }));
 }
 
 void AddArithmetic(std::vector<OpDef>& rows) {
   rows.push_back(PointwiseRow(
       "add", 2, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return a[0] + a[1]; },
-      [](const ReferenceArgs& r) { return r.f[0] + r.f[1]; }, [](const ReferenceArgs& r) { return WrapAdd(r.i[0], r.i[1]); }));
+      [](const ReferenceArgs& r) { return r.f[0] + r.f[1]; },
+      [](const ReferenceArgs& r) { return WrapAdd(r.i[0], r.i[1]); }));
   rows.push_back(PointwiseRow(
       "sub", 2, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return a[0] - a[1]; },
-      [](const ReferenceArgs& r) { return r.f[0] - r.f[1]; }, [](const ReferenceArgs& r) { return WrapSub(r.i[0], r.i[1]); }));
+      [](const ReferenceArgs& r) { return r.f[0] - r.f[1]; },
+      [](const ReferenceArgs& r) { return WrapSub(r.i[0], r.i[1]); }));
   rows.push_back(PointwiseRow(
       "mul", 2, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return a[0] * a[1]; },
-      [](const ReferenceArgs& r) { return r.f[0] * r.f[1]; }, [](const ReferenceArgs& r) { return WrapMul(r.i[0], r.i[1]); }));
+      [](const ReferenceArgs& r) { return r.f[0] * r.f[1]; },
+      [](const ReferenceArgs& r) { return WrapMul(r.i[0], r.i[1]); }));
   rows.push_back(PointwiseRow(
       "div", 2, Same<DTypeSet::kFloats>, [](ScalarArgs& a) { return a[0] / a[1]; },
       [](const ReferenceArgs& r) { return r.f[0] / r.f[1]; }, nullptr));
   rows.push_back(PointwiseRow(
-      "floor_divide", 2, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return Binary(ScalarOp::kFloorDiv, a[0], a[1]); },
+      "floor_divide", 2, Same<DTypeSet::kNumbers>,
+      [](ScalarArgs& a) { return Binary(ScalarOp::kFloorDiv, a[0], a[1]); },
       [](const ReferenceArgs& r) { return FloorQuotient(r.f[0], r.f[1]); },
       [](const ReferenceArgs& r) {
         const int64_t remainder = TruncRemainder(r.i[0], r.i[1]);
         return WrapSub(TruncQuotient(r.i[0], r.i[1]), remainder != 0 && (remainder < 0) != (r.i[1] < 0) ? 1 : 0);
       }));
   rows.push_back(PointwiseRow(
-      "trunc_divide", 2, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return Binary(ScalarOp::kTruncDiv, a[0], a[1]); },
+      "trunc_divide", 2, Same<DTypeSet::kNumbers>,
+      [](ScalarArgs& a) { return Binary(ScalarOp::kTruncDiv, a[0], a[1]); },
       [](const ReferenceArgs& r) { return TruncateQuotient(r.f[0], r.f[1]); },
       [](const ReferenceArgs& r) { return TruncQuotient(r.i[0], r.i[1]); }));
   rows.push_back(PointwiseRow(
@@ -226,16 +244,21 @@ void AddArithmetic(std::vector<OpDef>& rows) {
       [](const ReferenceArgs& r) { return r.i[0] < r.i[1] ? r.i[0] : r.i[1]; }));
   rows.push_back(PointwiseRow(
       "fmax", 2, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return Binary(ScalarOp::kFmax, a[0], a[1]); },
-      [](const ReferenceArgs& r) { return std::isnan(r.f[0]) ? r.f[1] : std::isnan(r.f[1]) ? r.f[0] : Maximum(r.f[0], r.f[1]); },
+      [](const ReferenceArgs& r) {
+        return std::isnan(r.f[0]) ? r.f[1] : std::isnan(r.f[1]) ? r.f[0] : Maximum(r.f[0], r.f[1]);
+      },
       [](const ReferenceArgs& r) { return r.i[0] > r.i[1] ? r.i[0] : r.i[1]; }));
   rows.push_back(PointwiseRow(
       "fmin", 2, Same<DTypeSet::kNumbers>, [](ScalarArgs& a) { return Binary(ScalarOp::kFmin, a[0], a[1]); },
-      [](const ReferenceArgs& r) { return std::isnan(r.f[0]) ? r.f[1] : std::isnan(r.f[1]) ? r.f[0] : Minimum(r.f[0], r.f[1]); },
+      [](const ReferenceArgs& r) {
+        return std::isnan(r.f[0]) ? r.f[1] : std::isnan(r.f[1]) ? r.f[0] : Minimum(r.f[0], r.f[1]);
+      },
       [](const ReferenceArgs& r) { return r.i[0] < r.i[1] ? r.i[0] : r.i[1]; }));
   rows.push_back(PointwiseRow(
-      "copysign", 2, Same<DTypeSet::kFloats>, 
+      "copysign", 2, Same<DTypeSet::kFloats>,
       [](ScalarArgs& a) {  // a NaN has no sign to copy
-        return Select(a.builder->Emit(ScalarOp::kIsNan, DType::kBool, a[1]), a[1], Binary(ScalarOp::kCopysign, a[0], a[1]));
+        return Select(a.builder->Emit(ScalarOp::kIsNan, DType::kBool, a[1]), a[1],
+                      Binary(ScalarOp::kCopysign, a[0], a[1]));
       },
       [](const ReferenceArgs& r) { return std::isnan(r.f[1]) ? kNan : std::copysign(r.f[0], r.f[1]); }, nullptr));
   rows.push_back(PointwiseRow(
@@ -262,13 +285,15 @@ void AddBits(std::vector<OpDef>& rows) {
       [](const ReferenceArgs& r) { return r.i[0] ^ r.i[1]; }));
   // A count outside [0, width) shifts everything out.
   rows.push_back(PointwiseRow(
-      "shift_left", 2, Same<DTypeSet::kIntegers>, [](ScalarArgs& a) { return Binary(ScalarOp::kShiftLeft, a[0], a[1]); }, nullptr,
+      "shift_left", 2, Same<DTypeSet::kIntegers>,
+      [](ScalarArgs& a) { return Binary(ScalarOp::kShiftLeft, a[0], a[1]); }, nullptr,
       [](const ReferenceArgs& r) {
         if (r.i[1] < 0 || r.i[1] >= WidthBits(r.operand_dtype)) return int64_t{0};
         return static_cast<int64_t>(static_cast<uint64_t>(r.i[0]) << r.i[1]);
       }));
   rows.push_back(PointwiseRow(
-      "shift_right", 2, Same<DTypeSet::kIntegers>, [](ScalarArgs& a) { return Binary(ScalarOp::kShiftRight, a[0], a[1]); }, nullptr,
+      "shift_right", 2, Same<DTypeSet::kIntegers>,
+      [](ScalarArgs& a) { return Binary(ScalarOp::kShiftRight, a[0], a[1]); }, nullptr,
       [](const ReferenceArgs& r) {
         if (r.i[1] < 0 || r.i[1] >= WidthBits(r.operand_dtype)) return r.i[0] < 0 ? int64_t{-1} : int64_t{0};
         return r.i[0] >> r.i[1];
@@ -342,7 +367,8 @@ void AddTernary(std::vector<OpDef>& rows) {
       [](const ReferenceArgs& r) {
         const AttrValue& value = r.attrs->find("value")->second;
         const int64_t* whole = std::get_if<int64_t>(&value);
-        return WrapAdd(r.i[0], WrapMul(whole != nullptr ? *whole : static_cast<int64_t>(r.Number("value")), WrapMul(r.i[1], r.i[2])));
+        return WrapAdd(r.i[0], WrapMul(whole != nullptr ? *whole : static_cast<int64_t>(r.Number("value")),
+                                       WrapMul(r.i[1], r.i[2])));
       },
       {{"value", AttrType::kScalar, false, AttrValue(int64_t{1})}}));
   rows.push_back(PointwiseRow(
@@ -361,18 +387,20 @@ void AddTernary(std::vector<OpDef>& rows) {
 }
 
 void AddCasts(std::vector<OpDef>& rows) {
-  // The interpreter stores with the cast rules, so the reference hands the value on (bitcast: the interpreter copies bytes).
+  // The interpreter stores with the cast rules, so the reference hands the value on (bitcast: the interpreter copies
+  // bytes).
   rows.push_back(PointwiseRow(
-      "cast", 1, CastRule, CastScalar, [](const ReferenceArgs& r) { return r.f[0]; }, [](const ReferenceArgs& r) { return r.i[0]; },
-      {{"dtype", AttrType::kDType, true}}));
+      "cast", 1, CastRule, CastScalar, [](const ReferenceArgs& r) { return r.f[0]; },
+      [](const ReferenceArgs& r) { return r.i[0]; }, {{"dtype", AttrType::kDType, true}}));
   rows.push_back(PointwiseRow(
       "bitcast", 1, BitcastRule, BitcastScalar, [](const ReferenceArgs& r) { return r.f[0]; },
       [](const ReferenceArgs& r) { return r.i[0]; }, {{"dtype", AttrType::kDType, true}}));
   rows.push_back(PointwiseRow(
-      "widen", 1, WidenRule, [](ScalarArgs& a) { return a[0]; }, [](const ReferenceArgs& r) { return r.f[0]; }, nullptr));
+      "widen", 1, WidenRule, [](ScalarArgs& a) { return a[0]; }, [](const ReferenceArgs& r) { return r.f[0]; },
+      nullptr));
   rows.push_back(PointwiseRow(
-      "narrow", 1, NarrowRule, [](ScalarArgs& a) { return a[0]; }, [](const ReferenceArgs& r) { return r.f[0]; }, nullptr,
-      {{"dtype", AttrType::kDType, true}}));
+      "narrow", 1, NarrowRule, [](ScalarArgs& a) { return a[0]; }, [](const ReferenceArgs& r) { return r.f[0]; },
+      nullptr, {{"dtype", AttrType::kDType, true}}));
 }
 
 }  // namespace

@@ -64,16 +64,21 @@ void AddPointwiseMathRows(std::vector<OpDef>& rows) {
     int sign = 0;
     return ::lgamma_r(r.f[0], &sign);
   });
-  rows.push_back(PointwiseRow("isnan", 1, ToBoolResult<DTypeSet::kFloats>, Test<ScalarOp::kIsNan>,
-                              [](R r) { return std::isnan(r.f[0]) ? 1.0 : 0.0; }, nullptr));
-  rows.push_back(PointwiseRow("isinf", 1, ToBoolResult<DTypeSet::kFloats>, Test<ScalarOp::kIsInf>,
-                              [](R r) { return std::isinf(r.f[0]) ? 1.0 : 0.0; }, nullptr));
-  rows.push_back(PointwiseRow("isfinite", 1, ToBoolResult<DTypeSet::kFloats>, Test<ScalarOp::kIsFinite>,
-                              [](R r) { return std::isfinite(r.f[0]) ? 1.0 : 0.0; }, nullptr));
-  rows.push_back(PointwiseRow("atan2", 2, Same<DTypeSet::kFloats>, TwoOperands<ScalarOp::kAtan2>,
-                              [](R r) { return std::atan2(r.f[0], r.f[1]); }, nullptr));
-  rows.push_back(PointwiseRow("hypot", 2, Same<DTypeSet::kFloats>, TwoOperands<ScalarOp::kHypot>,
-                              [](R r) { return std::hypot(r.f[0], r.f[1]); }, nullptr));
+  rows.push_back(PointwiseRow(
+      "isnan", 1, ToBoolResult<DTypeSet::kFloats>, Test<ScalarOp::kIsNan>,
+      [](R r) { return std::isnan(r.f[0]) ? 1.0 : 0.0; }, nullptr));
+  rows.push_back(PointwiseRow(
+      "isinf", 1, ToBoolResult<DTypeSet::kFloats>, Test<ScalarOp::kIsInf>,
+      [](R r) { return std::isinf(r.f[0]) ? 1.0 : 0.0; }, nullptr));
+  rows.push_back(PointwiseRow(
+      "isfinite", 1, ToBoolResult<DTypeSet::kFloats>, Test<ScalarOp::kIsFinite>,
+      [](R r) { return std::isfinite(r.f[0]) ? 1.0 : 0.0; }, nullptr));
+  rows.push_back(PointwiseRow(
+      "atan2", 2, Same<DTypeSet::kFloats>, TwoOperands<ScalarOp::kAtan2>,
+      [](R r) { return std::atan2(r.f[0], r.f[1]); }, nullptr));
+  rows.push_back(PointwiseRow(
+      "hypot", 2, Same<DTypeSet::kFloats>, TwoOperands<ScalarOp::kHypot>,
+      [](R r) { return std::hypot(r.f[0], r.f[1]); }, nullptr));
 }
 
 }  // namespace fuseline::ops

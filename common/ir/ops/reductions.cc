@@ -11,7 +11,8 @@ namespace {
 
 using Types = absl::StatusOr<std::vector<TensorType>>;
 
-// sum and prod: of integers and bool in i64, unless `dtype` says otherwise. The operand is converted before it is reduced.
+// sum and prod: of integers and bool in i64, unless `dtype` says otherwise. The operand is converted before it is
+// reduced.
 Types SumRule(const InferArgs& args) {
   const DType from = args.operands[0].dtype;
   FUSELINE_RETURN_IF_ERROR(CheckDType(from, DTypeSet::kAll));
@@ -20,7 +21,8 @@ Types SumRule(const InferArgs& args) {
     to = args.Type("dtype");
     FUSELINE_RETURN_IF_ERROR(CheckDType(to, DTypeSet::kNumbers));
     if (IsFloat(from) && !IsFloat(to)) {
-      return TypeError(absl::StrCat("attribute 'dtype': ", NameOf(from), " is not reduced in ", NameOf(to), ": cast first"));
+      return TypeError(
+          absl::StrCat("attribute 'dtype': ", NameOf(from), " is not reduced in ", NameOf(to), ": cast first"));
     }
   }
   FUSELINE_ASSIGN_OR_RETURN(const Shape shape, ReducedShape(args));
@@ -32,7 +34,8 @@ absl::Status CheckNotEmpty(const InferArgs& args) {
   const Shape shape = args.operands[0].shape();
   for (int64_t d : dims) {
     if (shape[static_cast<size_t>(d)] == 0) {
-      return TypeError(absl::StrCat("dim ", d, " of ", args.operands[0].ToString(), " is empty, and there is no identity"));
+      return TypeError(
+          absl::StrCat("dim ", d, " of ", args.operands[0].ToString(), " is empty, and there is no identity"));
     }
   }
   return absl::OkStatus();
@@ -65,7 +68,8 @@ Types VarMeanRule(const InferArgs& args) {
   return std::vector<TensorType>{type, type};
 }
 
-void AddRow(std::vector<OpDef>& rows, const char* name, ReductionKind kind, TypeRule infer, std::vector<AttrSpec> attrs) {
+void AddRow(std::vector<OpDef>& rows, const char* name, ReductionKind kind, TypeRule infer,
+            std::vector<AttrSpec> attrs) {
   OpDef row;
   row.name = name;
   row.kind = OpKind::kReduction;

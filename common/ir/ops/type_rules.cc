@@ -12,28 +12,45 @@ namespace {
 
 const char* SetName(DTypeSet set) {
   switch (set) {
-    case DTypeSet::kFloats: return "f64, f32, f16 and bf16";
-    case DTypeSet::kNumbers: return "f64, f32, f16, bf16 and integers";
-    case DTypeSet::kIntegers: return "integers";
-    case DTypeSet::kIntegersAndBool: return "integers and bool";
-    case DTypeSet::kAll: return "every dtype but the f8 types";
+    case DTypeSet::kFloats:
+      return "f64, f32, f16 and bf16";
+    case DTypeSet::kNumbers:
+      return "f64, f32, f16, bf16 and integers";
+    case DTypeSet::kIntegers:
+      return "integers";
+    case DTypeSet::kIntegersAndBool:
+      return "integers and bool";
+    case DTypeSet::kAll:
+      return "every dtype but the f8 types";
   }
   return "";
 }
 
 }  // namespace
 
-absl::Status TypeError(const std::string& message) { return InvalidArgument(ErrorReason::kGraphTypeMismatch, "", message); }
+absl::Status TypeError(const std::string& message) {
+  return InvalidArgument(ErrorReason::kGraphTypeMismatch, "", message);
+}
 
 absl::Status CheckDType(DType dtype, DTypeSet set) {
   const bool is_float = IsFloat(dtype) && !IsF8(dtype);
   bool fits = false;
   switch (set) {
-    case DTypeSet::kFloats: fits = is_float; break;
-    case DTypeSet::kNumbers: fits = is_float || IsInteger(dtype); break;
-    case DTypeSet::kIntegers: fits = IsInteger(dtype); break;
-    case DTypeSet::kIntegersAndBool: fits = IsInteger(dtype) || IsBool(dtype); break;
-    case DTypeSet::kAll: fits = is_float || IsInteger(dtype) || IsBool(dtype); break;
+    case DTypeSet::kFloats:
+      fits = is_float;
+      break;
+    case DTypeSet::kNumbers:
+      fits = is_float || IsInteger(dtype);
+      break;
+    case DTypeSet::kIntegers:
+      fits = IsInteger(dtype);
+      break;
+    case DTypeSet::kIntegersAndBool:
+      fits = IsInteger(dtype) || IsBool(dtype);
+      break;
+    case DTypeSet::kAll:
+      fits = is_float || IsInteger(dtype) || IsBool(dtype);
+      break;
   }
   if (fits) return absl::OkStatus();
   return TypeError(absl::StrCat("takes ", SetName(set), ", not ", NameOf(dtype)));
@@ -42,8 +59,8 @@ absl::Status CheckDType(DType dtype, DTypeSet set) {
 absl::Status CheckEqualDTypes(const std::vector<TensorType>& operands, size_t first) {
   for (size_t i = first + 1; i < operands.size(); ++i) {
     if (operands[i].dtype != operands[first].dtype) {
-      return TypeError(absl::StrCat("operands have dtypes ", NameOf(operands[first].dtype), " and ", NameOf(operands[i].dtype),
-                                    ": insert a cast"));
+      return TypeError(absl::StrCat("operands have dtypes ", NameOf(operands[first].dtype), " and ",
+                                    NameOf(operands[i].dtype), ": insert a cast"));
     }
   }
   return absl::OkStatus();
@@ -51,7 +68,8 @@ absl::Status CheckEqualDTypes(const std::vector<TensorType>& operands, size_t fi
 
 absl::Status CheckShape(const Shape& shape, const GraphLimits& limits) {
   if (static_cast<int64_t>(shape.size()) > limits.max_rank) {
-    return InvalidArgument(ErrorReason::kLimitExceeded, "", absl::StrCat("rank ", shape.size(), " is above the limit ", limits.max_rank));
+    return InvalidArgument(ErrorReason::kLimitExceeded, "",
+                           absl::StrCat("rank ", shape.size(), " is above the limit ", limits.max_rank));
   }
   for (int64_t size : shape) {
     if (size < 0) return TypeError(absl::StrCat("shape [", absl::StrJoin(shape, ", "), "] has a negative size"));
@@ -60,8 +78,9 @@ absl::Status CheckShape(const Shape& shape, const GraphLimits& limits) {
   int64_t count = 1;
   for (int64_t size : shape) {
     if (size > 1 && count > limits.max_elements / size) {
-      return InvalidArgument(ErrorReason::kLimitExceeded, "",
-                             absl::StrCat("shape [", absl::StrJoin(shape, ", "), "] has more than ", limits.max_elements, " elements"));
+      return InvalidArgument(
+          ErrorReason::kLimitExceeded, "",
+          absl::StrCat("shape [", absl::StrJoin(shape, ", "), "] has more than ", limits.max_elements, " elements"));
     }
     if (size > 1) count *= size;
   }

@@ -1,15 +1,17 @@
-// Ops of docs/ir.md that are not built yet: known by name, so that a graph with one is answered UNIMPLEMENTED and not "no such op".
+// Ops of docs/ir.md that are not built yet: known by name, so that a graph with one is answered UNIMPLEMENTED and not
+// "no such op".
 #include "common/ir/ops/op_rows.h"
 
 namespace fuseline::ops {
 
 void AddUnsupportedRows(std::vector<OpDef>& rows) {
   static constexpr const char* kNames[] = {
-      "attention", "avg_pool",      "concat",      "conv",       "cross_entropy", "cummax",       "cumprod",         "cumsum",
-      "diagonal",  "dropout",       "einsum",      "embedding",  "gather",        "glu",          "index_add",       "index_select",
-      "linear",    "matmul",        "max_pool",    "one_hot",    "pad",           "rand",         "randn",           "repeat_interleave",
-      "roll",      "scatter",       "scatter_add", "sort",       "stack",         "take_along_dim", "tile",          "topk",
-      "tril",      "triu"};
+      "attention", "avg_pool", "concat",      "conv",         "cross_entropy", "cummax",
+      "cumprod",   "cumsum",   "diagonal",    "dropout",      "einsum",        "embedding",
+      "gather",    "glu",      "index_add",   "index_select", "linear",        "matmul",
+      "max_pool",  "one_hot",  "pad",         "rand",         "randn",         "repeat_interleave",
+      "roll",      "scatter",  "scatter_add", "sort",         "stack",         "take_along_dim",
+      "tile",      "topk",     "tril",        "triu"};
   for (const char* name : kNames) {
     OpDef row;
     row.name = name;

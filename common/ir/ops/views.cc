@@ -34,8 +34,10 @@ Types ReshapeRule(const InferArgs& args) {
     known[static_cast<size_t>(free_dim)] = 1;
     FUSELINE_RETURN_IF_ERROR(CheckShape(known, args.limits));
     const int64_t rest = ElementCount(known);
-    if (rest == 0) return TypeError(absl::StrCat("shape ", ShapeText(shape), ": the -1 could be any size, since another size is 0"));
-    if (count % rest != 0) return TypeError(absl::StrCat("shape ", ShapeText(from), " does not reshape to ", ShapeText(shape)));
+    if (rest == 0)
+      return TypeError(absl::StrCat("shape ", ShapeText(shape), ": the -1 could be any size, since another size is 0"));
+    if (count % rest != 0)
+      return TypeError(absl::StrCat("shape ", ShapeText(from), " does not reshape to ", ShapeText(shape)));
     shape[static_cast<size_t>(free_dim)] = count / rest;
   }
   FUSELINE_RETURN_IF_ERROR(CheckShape(shape, args.limits));
@@ -85,7 +87,8 @@ Types BroadcastToRule(const InferArgs& args) {
 
 Types SqueezeRule(const InferArgs& args) {
   const Shape from = args.operands[0].shape();
-  FUSELINE_ASSIGN_OR_RETURN(const std::vector<int64_t> dims, NormalizeDims(&args.Ints("dims"), args.operands[0].rank()));
+  FUSELINE_ASSIGN_OR_RETURN(const std::vector<int64_t> dims,
+                            NormalizeDims(&args.Ints("dims"), args.operands[0].rank()));
   Shape shape;
   for (int64_t d = 0; d < static_cast<int64_t>(from.size()); ++d) {
     const int64_t size = from[static_cast<size_t>(d)];
@@ -155,7 +158,9 @@ void AddViewRows(std::vector<OpDef>& rows) {
   AddRow(rows, "unsqueeze", UnsqueezeRule, {{"dim", AttrType::kInt, true}});
   // Without steps every step is 1; without dims the first ones are meant.
   AddRow(rows, "slice", SliceRule,
-         {{"starts", AttrType::kIntList, true}, {"ends", AttrType::kIntList, true}, {"steps", AttrType::kIntList},
+         {{"starts", AttrType::kIntList, true},
+          {"ends", AttrType::kIntList, true},
+          {"steps", AttrType::kIntList},
           {"dims", AttrType::kIntList}});
   AddRow(rows, "flip", FlipRule, {{"dims", AttrType::kIntList}});
 }

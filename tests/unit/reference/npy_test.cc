@@ -53,7 +53,8 @@ TEST(NpyTest, FortranOrderIsConverted) {
 }
 
 TEST(NpyTest, BigEndianAndLaterVersionsAreRead) {
-  const auto t = ParseNpy(Npy("{'shape': (2,), 'fortran_order': False, 'descr': '>i2'}", std::string("\x01\x02\xff\xfe", 4), 2));
+  const auto t =
+      ParseNpy(Npy("{'shape': (2,), 'fortran_order': False, 'descr': '>i2'}", std::string("\x01\x02\xff\xfe", 4), 2));
   ASSERT_OK(t);
   EXPECT_EQ(t->GetInt(0), 0x102);
   EXPECT_EQ(t->GetInt(1), -2);
@@ -82,13 +83,17 @@ TEST(NpyTest, HostileFilesAreRefused) {
       {"truncated header", Npy(good, "").substr(0, 20), "ends in the header"},
       {"too few bytes", Npy(good, "1234567"), "8 bytes of data, the file has 7"},
       {"too many bytes", Npy(good, "123456789"), "8 bytes of data, the file has 9"},
-      {"huge shape", Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", ""), "too large"},
-      {"overflowing size", Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999,), }", ""), "malformed"},
-      {"huge beside zero", Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 281474976710656, 281474976710656), }", ""),
+      {"huge shape", Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", ""),
+       "too large"},
+      {"overflowing size", Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999,), }", ""),
+       "malformed"},
+      {"huge beside zero",
+       Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 281474976710656, 281474976710656), }", ""),
        "too large"},
       {"negative size", Npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", ""), "malformed"},
       {"no shape", Npy("{'descr': '<f4', 'fortran_order': False, }", ""), "malformed"},
-      {"key twice", Npy("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (), }", "1234"), "malformed"},
+      {"key twice", Npy("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (), }", "1234"),
+       "malformed"},
       {"open string", Npy("{'descr': '<f4", ""), "structured"},
       {"structured", Npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (), }", "1234"), "structured"},
       {"objects", Npy("{'descr': '|O', 'fortran_order': False, 'shape': (), }", "1234"), "'|O' is not supported"},
@@ -96,7 +101,8 @@ TEST(NpyTest, HostileFilesAreRefused) {
       {"text after the header", Npy(good + "x", "12345678"), "malformed"},
       {"version 9", Npy(good, "12345678", 9), "version 9"},
   };
-  for (const BadCase& c : cases) EXPECT_THAT(ParseNpy(c.bytes), StatusIs(absl::StatusCode::kInvalidArgument, c.message)) << c.what;
+  for (const BadCase& c : cases)
+    EXPECT_THAT(ParseNpy(c.bytes), StatusIs(absl::StatusCode::kInvalidArgument, c.message)) << c.what;
 }
 
 TEST(NpyTest, FilesAreWrittenAndRead) {

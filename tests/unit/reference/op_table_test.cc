@@ -1,8 +1,10 @@
 #include "common/ir/op_table.h"
 
+#include <limits>
 #include <set>
 #include <string>
 
+#include "common/ir/ops/type_rules.h"
 #include "common/ir/scalar_expr.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
@@ -27,20 +29,167 @@ TEST(OpTableTest, UnknownNamesAreNotFound) {
 }
 
 TEST(OpTableTest, EveryOpOfTheDocumentIsKnown) {
-  for (const char* name :
-       {"abs", "neg", "sign", "ceil", "floor", "round", "trunc", "sqrt", "rsqrt", "reciprocal", "square", "exp", "exp2", "expm1", "log",
-        "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf",
-        "erfc", "lgamma", "sigmoid", "log_sigmoid", "relu", "relu6", "silu", "mish", "softsign", "logical_not", "bitwise_not", "isnan",
-        "isinf", "isfinite", "gelu", "elu", "celu", "selu", "leaky_relu", "softplus", "hardtanh", "hardsigmoid", "hardswish", "clamp",
-        "threshold", "cast", "bitcast", "add", "sub", "mul", "div", "floor_divide", "trunc_divide", "remainder", "fmod", "pow", "maximum",
-        "minimum", "fmax", "fmin", "atan2", "hypot", "copysign", "nextafter", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left",
-        "shift_right", "logical_and", "logical_or", "logical_xor", "eq", "ne", "lt", "le", "gt", "ge", "where", "lerp", "addcmul",
-        "addcdiv", "clamp_tensor", "full", "iota", "rand", "randn", "constant", "reshape", "permute", "transpose", "broadcast_to",
-        "squeeze", "unsqueeze", "slice", "flip", "pad", "concat", "stack", "tile", "repeat_interleave", "roll", "diagonal", "tril", "triu",
-        "gather", "index_select", "embedding", "take_along_dim", "scatter", "scatter_add", "index_add", "one_hot", "sum", "mean", "prod",
-        "amax", "amin", "any", "all", "argmax", "argmin", "var", "std", "var_mean", "logsumexp", "norm", "cumsum", "cumprod", "cummax",
-        "sort", "topk", "softmax", "log_softmax", "layer_norm", "rms_norm", "group_norm", "batch_norm", "batch_norm_train",
-        "cross_entropy", "mse_loss", "glu", "dropout", "matmul", "linear", "einsum", "conv", "attention", "max_pool", "avg_pool"}) {
+  for (const char* name : {"abs",
+                           "neg",
+                           "sign",
+                           "ceil",
+                           "floor",
+                           "round",
+                           "trunc",
+                           "sqrt",
+                           "rsqrt",
+                           "reciprocal",
+                           "square",
+                           "exp",
+                           "exp2",
+                           "expm1",
+                           "log",
+                           "log2",
+                           "log10",
+                           "log1p",
+                           "sin",
+                           "cos",
+                           "tan",
+                           "asin",
+                           "acos",
+                           "atan",
+                           "sinh",
+                           "cosh",
+                           "tanh",
+                           "asinh",
+                           "acosh",
+                           "atanh",
+                           "erf",
+                           "erfc",
+                           "lgamma",
+                           "sigmoid",
+                           "log_sigmoid",
+                           "relu",
+                           "relu6",
+                           "silu",
+                           "mish",
+                           "softsign",
+                           "logical_not",
+                           "bitwise_not",
+                           "isnan",
+                           "isinf",
+                           "isfinite",
+                           "gelu",
+                           "elu",
+                           "celu",
+                           "selu",
+                           "leaky_relu",
+                           "softplus",
+                           "hardtanh",
+                           "hardsigmoid",
+                           "hardswish",
+                           "clamp",
+                           "threshold",
+                           "cast",
+                           "bitcast",
+                           "add",
+                           "sub",
+                           "mul",
+                           "div",
+                           "floor_divide",
+                           "trunc_divide",
+                           "remainder",
+                           "fmod",
+                           "pow",
+                           "maximum",
+                           "minimum",
+                           "fmax",
+                           "fmin",
+                           "atan2",
+                           "hypot",
+                           "copysign",
+                           "nextafter",
+                           "bitwise_and",
+                           "bitwise_or",
+                           "bitwise_xor",
+                           "shift_left",
+                           "shift_right",
+                           "logical_and",
+                           "logical_or",
+                           "logical_xor",
+                           "eq",
+                           "ne",
+                           "lt",
+                           "le",
+                           "gt",
+                           "ge",
+                           "where",
+                           "lerp",
+                           "addcmul",
+                           "addcdiv",
+                           "clamp_tensor",
+                           "full",
+                           "iota",
+                           "rand",
+                           "randn",
+                           "constant",
+                           "reshape",
+                           "permute",
+                           "transpose",
+                           "broadcast_to",
+                           "squeeze",
+                           "unsqueeze",
+                           "slice",
+                           "flip",
+                           "pad",
+                           "concat",
+                           "stack",
+                           "tile",
+                           "repeat_interleave",
+                           "roll",
+                           "diagonal",
+                           "tril",
+                           "triu",
+                           "gather",
+                           "index_select",
+                           "embedding",
+                           "take_along_dim",
+                           "scatter",
+                           "scatter_add",
+                           "index_add",
+                           "one_hot",
+                           "sum",
+                           "mean",
+                           "prod",
+                           "amax",
+                           "amin",
+                           "any",
+                           "all",
+                           "argmax",
+                           "argmin",
+                           "var",
+                           "std",
+                           "var_mean",
+                           "logsumexp",
+                           "norm",
+                           "cumsum",
+                           "cumprod",
+                           "cummax",
+                           "sort",
+                           "topk",
+                           "softmax",
+                           "log_softmax",
+                           "layer_norm",
+                           "rms_norm",
+                           "group_norm",
+                           "batch_norm",
+                           "batch_norm_train",
+                           "cross_entropy",
+                           "mse_loss",
+                           "glu",
+                           "dropout",
+                           "matmul",
+                           "linear",
+                           "einsum",
+                           "conv",
+                           "attention",
+                           "max_pool",
+                           "avg_pool"}) {
     EXPECT_NE(FindOp(name), nullptr) << name;
   }
 }
@@ -119,6 +268,26 @@ TEST(OpTableTest, EachScalarRuleBuildsForEveryDTypeItTakes) {
   }
 }
 
+struct SliceCase {
+  int64_t start, end, step, size;
+  int64_t want_start, want_count;
+};
+
+TEST(OpTableTest, SlicesAreClampedAsPythonDoes) {
+  constexpr int64_t kMin = std::numeric_limits<int64_t>::min(), kMax = std::numeric_limits<int64_t>::max();
+  const SliceCase cases[] = {
+      {0, 5, 1, 5, 0, 5},       {-3, -1, 1, 5, 2, 2},      {1, kMax, 2, 6, 1, 3},        {kMin, kMax, 1, 4, 0, 4},
+      {-1, kMin, -1, 4, 3, 4},  {kMax, kMin, -3, 7, 6, 3}, {3, 3, 1, 5, 3, 0},           {4, 1, 1, 5, 4, 0},
+      {0, kMax, kMax, 9, 0, 1}, {8, kMin, kMin, 9, 8, 1},  {0, kMax, 1, 0, 0, 0},        {-1, kMin, -1, 0, -1, 0},
+      {1, 4, -1, 5, 1, 0},      {5, 9, 1, 5, 5, 0},        {kMin, kMin + 1, 1, 5, 0, 0},
+  };
+  for (const SliceCase& c : cases) {
+    const ops::SliceRange range = ops::ClampSlice(c.start, c.end, c.step, c.size);
+    EXPECT_EQ(range.count, c.want_count) << c.start << ":" << c.end << ":" << c.step << " of " << c.size;
+    EXPECT_EQ(range.start, c.want_start) << c.start << ":" << c.end << ":" << c.step << " of " << c.size;
+  }
+}
+
 struct RefusedCase {
   const char* op;
   DType dtype;
@@ -142,7 +311,9 @@ TEST(OpTableTest, TypeRulesRefuseWhatTheDocumentRefuses) {
       {"bitcast", DType::kU8, {{"dtype", DType::kBool}}, "bool"},
   };
   for (const RefusedCase& c : cases) {
-    EXPECT_THAT(SampleGraph(*FindOp(c.op), c.dtype, c.attrs), testing::StatusIs(absl::StatusCode::kInvalidArgument, c.message)) << c.op;
+    EXPECT_THAT(SampleGraph(*FindOp(c.op), c.dtype, c.attrs),
+                testing::StatusIs(absl::StatusCode::kInvalidArgument, c.message))
+        << c.op;
   }
 }
 

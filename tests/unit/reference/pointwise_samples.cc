@@ -21,7 +21,10 @@ std::vector<AttrMap> SampleAttrs(const OpDef& def) {
   }
   if (name == "gelu") return {{{"approximate", std::string("none")}}, {{"approximate", std::string("tanh")}}};
   if (name == "clamp") {
-    return {{{"min", int64_t{2}}}, {{"max", int64_t{3}}}, {{"min", int64_t{1}}, {"max", int64_t{5}}}, {{"min", -0.5}, {"max", 0.25}}};
+    return {{{"min", int64_t{2}}},
+            {{"max", int64_t{3}}},
+            {{"min", int64_t{1}}, {"max", int64_t{5}}},
+            {{"min", -0.5}, {"max", 0.25}}};
   }
   if (name == "hardtanh") return {{{"min", int64_t{0}}, {"max", int64_t{3}}}, {{"min", -0.5}, {"max", 0.75}}};
   if (name == "threshold") {
@@ -50,8 +53,9 @@ absl::StatusOr<Graph> SampleGraph(const OpDef& def, DType dtype, const AttrMap& 
 std::vector<double> SampleFloats(DType dtype) {
   const double inf = std::numeric_limits<double>::infinity();
   std::vector<double> values = {std::numeric_limits<double>::quiet_NaN(), inf, -inf};
-  for (const double v : {0.0, 1.0, 0.5, 1.5, 2.0, 2.5, 3.0, 3.5, 6.0, 1e-3, 0.1, 0.9999, 1.0001, 4.2, 10.0, 20.0, 20.5, 88.0, 100.0, 104.0,
-                         300.0, 1e4, 6e4, 1e5, 1e20, 3e38, 1e-8, 1e-20, 1e-40, 1e-45, 1e300, 1e-310}) {
+  for (const double v :
+       {0.0,  1.0,   0.5,   1.5,   2.0,   2.5, 3.0, 3.5, 6.0,  1e-3, 0.1,  0.9999, 1.0001, 4.2,   10.0,  20.0,  20.5,
+        88.0, 100.0, 104.0, 300.0, 720.0, 1e4, 6e4, 1e5, 1e20, 3e38, 1e-8, 1e-20,  1e-40,  1e-45, 1e300, 1e-310}) {
     values.push_back(v);
     values.push_back(-v);
   }
@@ -69,8 +73,9 @@ std::vector<int64_t> SampleIntegers(DType dtype) {
   if (IsBool(dtype)) return {0, 1};
   std::vector<int64_t> values = {0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 63, 64, 100, 127, 128, 255, 46341, 65536};
   for (size_t k = 0, n = values.size(); k < n; ++k) values.push_back(-values[k]);
-  for (const int64_t v : {int64_t{std::numeric_limits<int32_t>::min()}, int64_t{std::numeric_limits<int32_t>::max()},
-                          std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(), int64_t{0x123456789abcdef}}) {
+  for (const int64_t v :
+       {int64_t{std::numeric_limits<int32_t>::min()}, int64_t{std::numeric_limits<int32_t>::max()},
+        std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(), int64_t{0x123456789abcdef}}) {
     values.push_back(v);
   }
   Tensor cell = Tensor::Allocate(dtype, {});

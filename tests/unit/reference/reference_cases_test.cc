@@ -71,8 +71,9 @@ TEST(ReferenceCasesTest, EveryRunnableCaseGivesItsOutputs) {
       ASSERT_NE(at, graph->outputs.end()) << want.name;
       const Tensor& got = (*outputs)[static_cast<size_t>(at - graph->outputs.begin())];
       const OutputComparison comparison = CompareTensors(want.name, got, want.tensor, file->tolerance);
-      EXPECT_TRUE(comparison.passed()) << want.name << ": " << comparison.mismatches << " of " << comparison.elements << ", "
-                                       << comparison.first_mismatch << ", largest relative error " << comparison.max_rel_error;
+      EXPECT_TRUE(comparison.passed()) << want.name << ": " << comparison.mismatches << " of " << comparison.elements
+                                       << ", " << comparison.first_mismatch << ", largest relative error "
+                                       << comparison.max_rel_error;
       all = all && comparison.passed();
     }
     if (all) ++passed;

@@ -116,8 +116,8 @@ TEST(ReferenceInterpreterTest, OpsGiveTheirDefinitions) {
       {"full() {shape = [2], value = true, dtype = bool}", m, {1, 1}, {2}},
   };
   for (const OpCase& c : cases) {
-    const std::string text = "graph g(x: " + TensorType::Make(c.x.dtype(), c.x.shape()).ToString() + ") {\n  %r = " + c.statement +
-                             "\n  return %r\n}\n";
+    const std::string text = "graph g(x: " + TensorType::Make(c.x.dtype(), c.x.shape()).ToString() +
+                             ") {\n  %r = " + c.statement + "\n  return %r\n}\n";
     const auto outputs = RunText(text, {c.x});
     ASSERT_OK(outputs) << text;
     EXPECT_EQ((*outputs)[0].shape(), c.shape) << text;
@@ -133,15 +133,13 @@ TEST(ReferenceInterpreterTest, OperandsBroadcast) {
 }
 
 TEST(ReferenceInterpreterTest, WhereNeverLeaksTheOtherBranch) {
-  const auto outputs = RunText(
-      "graph g(c: bool[2], a: f32[2]) {\n  %r = where(c, a, 0.0)\n  return %r\n}\n",
-      {Make(DType::kBool, {2}, {1, 0}), Make(DType::kF32, {2}, {3, kNan})});
+  const auto outputs = RunText("graph g(c: bool[2], a: f32[2]) {\n  %r = where(c, a, 0.0)\n  return %r\n}\n",
+                               {Make(DType::kBool, {2}, {1, 0}), Make(DType::kF32, {2}, {3, kNan})});
   ASSERT_OK(outputs);
   ExpectValues(Values((*outputs)[0]), {3, 0}, "where");
 }
 
-constexpr char kHalfChain[] =
-    "graph g(x: f16[1]) {\n  %a = add(x, 0.5)\n  %b = sub(%a, x)\n  return y = %b\n}\n";
+constexpr char kHalfChain[] = "graph g(x: f16[1]) {\n  %a = add(x, 0.5)\n  %b = sub(%a, x)\n  return y = %b\n}\n";
 constexpr char kHalfChainStored[] =
     "graph g(x: f16[1]) {\n  %a = add(x, 0.5)\n  %b = sub(%a, x)\n  return y = %b, a = %a\n}\n";
 
@@ -160,7 +158,8 @@ TEST(ReferenceInterpreterTest, FusedKeepsHalvesInF32UntilTheyAreStored) {
 
 TEST(ReferenceInterpreterTest, CastsSeeTheirOperandRounded) {
   const auto outputs =
-      RunText("graph g(x: f16[1]) {\n  %a = add(x, 0.5)\n  %c = cast(%a) {dtype = f32}\n  return y = %c\n}\n", {Make(DType::kF16, {1}, {2048})});
+      RunText("graph g(x: f16[1]) {\n  %a = add(x, 0.5)\n  %c = cast(%a) {dtype = f32}\n  return y = %c\n}\n",
+              {Make(DType::kF16, {1}, {2048})});
   ASSERT_OK(outputs);
   EXPECT_EQ((*outputs)[0].GetDouble(0), 2048);
 }
@@ -177,12 +176,15 @@ TEST(ReferenceInterpreterTest, ViewsOfHugeBroadcastsTakeNoMemory) {
 TEST(ReferenceInterpreterTest, InputsThatDoNotFitAreRefused) {
   const char* text = "graph g(x: f32[2]) {\n  %r = neg(x)\n  return %r\n}\n";
   EXPECT_THAT(RunText(text, {}), testing::StatusIs(absl::StatusCode::kInvalidArgument, "1 inputs, not 0"));
-  EXPECT_THAT(RunText(text, {Make(DType::kF32, {3}, {1, 2, 3})}), testing::StatusIs(absl::StatusCode::kInvalidArgument, "input 'x'"));
-  EXPECT_THAT(RunText(text, {Make(DType::kF64, {2}, {1, 2})}), testing::StatusIs(absl::StatusCode::kInvalidArgument, "f64[2]"));
+  EXPECT_THAT(RunText(text, {Make(DType::kF32, {3}, {1, 2, 3})}),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument, "input 'x'"));
+  EXPECT_THAT(RunText(text, {Make(DType::kF64, {2}, {1, 2})}),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument, "f64[2]"));
 }
 
 TEST(ReferenceInterpreterTest, InputsAndRepeatedValuesMayBeReturned) {
-  const auto outputs = RunText("graph g(x: f32[1]) {\n  %r = neg(x)\n  return a = x, b = %r, c = %r\n}\n", {Make(DType::kF32, {1}, {2})});
+  const auto outputs = RunText("graph g(x: f32[1]) {\n  %r = neg(x)\n  return a = x, b = %r, c = %r\n}\n",
+                               {Make(DType::kF32, {1}, {2})});
   ASSERT_OK(outputs);
   EXPECT_EQ((*outputs)[0].GetDouble(0), 2);
   EXPECT_EQ((*outputs)[1].GetDouble(0), -2);
@@ -220,7 +222,8 @@ void CheckDecomposition(const CompositeCase& c, DType dtype, Numerics numerics, 
   const auto part_results = def->decompose(parts, direct.nodes[0], part_operands);
   ASSERT_OK(part_results);
   ASSERT_EQ(part_results->size(), results->size());
-  for (size_t k = 0; k < part_results->size(); ++k) ASSERT_OK(parts.AddOutput(absl::StrCat("y", k), (*part_results)[k]));
+  for (size_t k = 0; k < part_results->size(); ++k)
+    ASSERT_OK(parts.AddOutput(absl::StrCat("y", k), (*part_results)[k]));
   const Graph decomposed = parts.Build();
   CompileOptions options;
   options.numerics = numerics;

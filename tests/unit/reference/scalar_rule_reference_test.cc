@@ -15,9 +15,11 @@
 namespace fuseline {
 namespace {
 
-// In units of the last place of the reference's result. The expression's own roundings are what differs: its primitives are exact here.
+// In units of the last place of the reference's result. The expression's own roundings are what differs: its primitives
+// are exact here.
 double UlpsAllowed(const std::string& op, double x) {
-  static const std::map<std::string, double> kUlps = {{"mish", 8}, {"celu", 4}, {"hardsigmoid", 4}, {"lerp", 4}, {"floor_divide", 1}};
+  static const std::map<std::string, double> kUlps = {
+      {"mish", 8}, {"celu", 4}, {"hardsigmoid", 4}, {"lerp", 4}, {"floor_divide", 1}};
   // The argument's rounding grows with its square in erfc, and with its magnitude in exp of a cubic.
   if (op == "gelu") return 8 + (x < 0 ? 4 * x * x : 0);
   const auto it = kUlps.find(op);
@@ -36,7 +38,8 @@ double Scale(const std::string& op, const double* f, double value, double result
 // What a product with a subnormal factor may lose: the factor's own rounding, times the other factor.
 double Floor(const std::string& op, DType dtype) {
   const bool is_product = op == "silu" || op == "mish" || op == "gelu";
-  return is_product ? 512 * (dtype == DType::kF64 ? std::numeric_limits<double>::denorm_min() : 1.401298464324817e-45) : 0;
+  return is_product ? 512 * (dtype == DType::kF64 ? std::numeric_limits<double>::denorm_min() : 1.401298464324817e-45)
+                    : 0;
 }
 
 double Ulp(DType dtype, double value) {
@@ -49,11 +52,11 @@ double Ulp(DType dtype, double value) {
 struct Row {
   const OpDef* def;
   Graph graph;
-  DType dtype;        // of the operands (`where`: of the values)
+  DType dtype;  // of the operands (`where`: of the values)
   DType result;
   ScalarBuilder builder;
   Scalar out;
-  AttrMap attrs;      // as the interpreter hands them to the reference
+  AttrMap attrs;  // as the interpreter hands them to the reference
 };
 
 bool MakeRow(const OpDef& def, DType dtype, const AttrMap& attrs, Row& row) {
@@ -118,7 +121,8 @@ void CheckOne(const Row& row, const std::vector<ScalarValue>& operands) {
     } else {
       const DType compute = ComputeDType(row.result);
       const double allowed =
-          UlpsAllowed(op, f[0]) * Ulp(compute, Scale(op, f, args.Has("value") ? args.Number("value") : 1, rounded)) + Floor(op, compute);
+          UlpsAllowed(op, f[0]) * Ulp(compute, Scale(op, f, args.Has("value") ? args.Number("value") : 1, rounded)) +
+          Floor(op, compute);
       EXPECT_LE(std::fabs(got.f - rounded), allowed) << text << " gives " << got.f << ", not " << rounded;
     }
     return;

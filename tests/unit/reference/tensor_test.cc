@@ -23,15 +23,33 @@ struct EncodingCase {
 
 TEST(TensorTest, SmallFloatsAreEncodedAsTheirFormatsSay) {
   const EncodingCase cases[] = {
-      {DType::kF16, 1.0, 0x3c00},      {DType::kF16, -2.0, 0xc000},       {DType::kF16, 65504, 0x7bff},
-      {DType::kF16, 65519.99, 0x7bff}, {DType::kF16, 65520, 0x7c00},      {DType::kF16, -kInf, 0xfc00},
-      {DType::kF16, 0x1p-24, 0x0001},  {DType::kF16, 0x1p-25, 0x0000},    {DType::kF16, 0x1.8p-25, 0x0001},
-      {DType::kF16, 0x1p-14, 0x0400},  {DType::kF16, 0x1.ffcp-15, 0x03ff + 1}, {DType::kF16, -0.0, 0x8000},
-      {DType::kF16, 2049, 0x6800},     {DType::kF16, 2051, 0x6802},       {DType::kBF16, 1.0, 0x3f80},
-      {DType::kBF16, 257, 0x4380},     {DType::kBF16, 259, 0x4382},       {DType::kBF16, 0x1p-133, 0x0001},
-      {DType::kBF16, 3.4e38, 0x7f80},  {DType::kF8E4M3, 448, 0x7e},       {DType::kF8E4M3, 1e9, 0x7e},
-      {DType::kF8E4M3, -kInf, 0xfe},   {DType::kF8E4M3, 0x1p-9, 0x01},    {DType::kF8E4M3, 1.0, 0x38},
-      {DType::kF8E5M2, 57344, 0x7b},   {DType::kF8E5M2, 1e9, 0x7b},       {DType::kF8E5M2, 1.0, 0x3c},
+      {DType::kF16, 1.0, 0x3c00},
+      {DType::kF16, -2.0, 0xc000},
+      {DType::kF16, 65504, 0x7bff},
+      {DType::kF16, 65519.99, 0x7bff},
+      {DType::kF16, 65520, 0x7c00},
+      {DType::kF16, -kInf, 0xfc00},
+      {DType::kF16, 0x1p-24, 0x0001},
+      {DType::kF16, 0x1p-25, 0x0000},
+      {DType::kF16, 0x1.8p-25, 0x0001},
+      {DType::kF16, 0x1p-14, 0x0400},
+      {DType::kF16, 0x1.ffcp-15, 0x03ff + 1},
+      {DType::kF16, -0.0, 0x8000},
+      {DType::kF16, 2049, 0x6800},
+      {DType::kF16, 2051, 0x6802},
+      {DType::kBF16, 1.0, 0x3f80},
+      {DType::kBF16, 257, 0x4380},
+      {DType::kBF16, 259, 0x4382},
+      {DType::kBF16, 0x1p-133, 0x0001},
+      {DType::kBF16, 3.4e38, 0x7f80},
+      {DType::kF8E4M3, 448, 0x7e},
+      {DType::kF8E4M3, 1e9, 0x7e},
+      {DType::kF8E4M3, -kInf, 0xfe},
+      {DType::kF8E4M3, 0x1p-9, 0x01},
+      {DType::kF8E4M3, 1.0, 0x38},
+      {DType::kF8E5M2, 57344, 0x7b},
+      {DType::kF8E5M2, 1e9, 0x7b},
+      {DType::kF8E5M2, 1.0, 0x3c},
       {DType::kF8E5M2, 0x1p-16, 0x01},
   };
   for (const EncodingCase& c : cases) {
@@ -57,7 +75,10 @@ TEST(TensorTest, EveryBitPatternSurvivesDecodingAndEncoding) {
 // Halfway values go to the even neighbour, anything else to the nearer one.
 TEST(TensorTest, RoundingIsToNearestEven) {
   for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2}) {
-    const uint16_t last = dtype == DType::kF16 ? 0x7bff : dtype == DType::kBF16 ? 0x7f7f : dtype == DType::kF8E4M3 ? 0x7e : 0x7b;
+    const uint16_t last = dtype == DType::kF16      ? 0x7bff
+                          : dtype == DType::kBF16   ? 0x7f7f
+                          : dtype == DType::kF8E4M3 ? 0x7e
+                                                    : 0x7b;
     for (uint16_t bits = 0; bits < last; ++bits) {
       const double low = DecodeSmallFloat(dtype, bits), high = DecodeSmallFloat(dtype, static_cast<uint16_t>(bits + 1));
       const double middle = (low + high) / 2;
@@ -120,7 +141,8 @@ TEST(TensorTest, StorageIsAlignedAlsoWhenEmpty) {
 }
 
 TEST(TensorTest, BytesOfTheWrongSizeAreRefused) {
-  EXPECT_THAT(Tensor::FromBytes(DType::kF32, {2}, "1234567"), testing::StatusIs(absl::StatusCode::kInvalidArgument, "8 bytes, not 7"));
+  EXPECT_THAT(Tensor::FromBytes(DType::kF32, {2}, "1234567"),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument, "8 bytes, not 7"));
   const auto t = Tensor::FromBytes(DType::kU8, {3}, "abc");
   ASSERT_OK(t);
   EXPECT_EQ(t->GetInt(2), 'c');
