@@ -31,13 +31,14 @@ constexpr PreludeTemplate kTemplates[] = {
   return x != x ? x : fl_from_bits_f32(r);
 })"},
 
-    // The exponent is rebiased by a multiplication with 2^112 = 2^(127 - 15), which also normalises subnormals,
-    // exactly.
+    // Normal: the exponent's bias goes from 15 to 127. Subnormal: the mantissa as the low bits of 0.5, from which 0.5 is taken away; no
+    // operand is subnormal as an f32, which some processors are slow with.
     {"fl_load_f16", kNoType, kNoType,
      R"(FL_FN float fl_load_f16(fl_f16 a) {
   const unsigned m = (a.bits & 0x7fffu) << 13;
-  const unsigned f = fl_bits_f32(fl_from_bits_f32(m) * 0x1p112f);
-  const unsigned r = (int)m >= 0x0f800000 ? m | 0x7f800000u : f;
+  const unsigned subnormal = fl_bits_f32(fl_from_bits_f32((a.bits & 0x3ffu) | 0x3f000000u) - 0.5f);
+  const unsigned finite = (int)m < 0x00800000 ? subnormal : m + 0x38000000u;
+  const unsigned r = (int)m >= 0x0f800000 ? m | 0x7f800000u : finite;
   return fl_from_bits_f32(r | (unsigned)(a.bits & 0x8000u) << 16);
 })"},
     {"fl_store_f16", kNoType, kNoType,
@@ -63,16 +64,17 @@ constexpr PreludeTemplate kTemplates[] = {
   return fl_from_bits_f32(r | (u & 0x80000000u));
 })"},
 
-    // e4m3 has no infinity: 0x7f is NaN, 0x7e is 448. Exponent bias 7: 2^120.
-    {"fl_load_f8e4m3", kNoType, kNoType,
-     R"(FL_FN float fl_load_f8e4m3(fl_f8e4m3 a) {
+    // e4m3 has no infinity: 0x7f is NaN, 0x7e is 448. The exponent's bias is 7.
+    {"fl_plain_load_f8e4m3", kNoType, kNoType,
+     R"(FL_FN float fl_plain_load_f8e4m3(fl_f8e4m3 a) {
   const unsigned m = (a.bits & 0x7fu) << 20;
-  const unsigned f = fl_bits_f32(fl_from_bits_f32(m) * 0x1p120f);
-  const unsigned r = m == 0x07f00000u ? 0x7fc00000u : f;
+  const unsigned subnormal = fl_bits_f32(fl_from_bits_f32((a.bits & 0x7u) | 0x46800000u) - 16384.0f);
+  const unsigned finite = (int)m < 0x00800000 ? subnormal : m + 0x3c000000u;
+  const unsigned r = m == 0x07f00000u ? 0x7fc00000u : finite;
   return fl_from_bits_f32(r | (unsigned)(a.bits & 0x80u) << 24);
 })"},
-    {"fl_store_f8e4m3", kNoType, kNoType,
-     R"(FL_FN fl_f8e4m3 fl_store_f8e4m3(float x) {
+    {"fl_plain_store_f8e4m3", kNoType, kNoType,
+     R"(FL_FN fl_f8e4m3 fl_plain_store_f8e4m3(float x) {
   const unsigned u = fl_bits_f32(x);
   const unsigned a = u & 0x7fffffffu;
   const unsigned normal = (a + 0x7ffffu + ((a >> 20) & 1u) - 0x3c000000u) >> 20;
@@ -97,8 +99,8 @@ constexpr PreludeTemplate kTemplates[] = {
     // e5m2 is the upper byte of an f16. 0x7b is 57344; infinity can be loaded but is not made by a rounding.
     {"fl_load_f8e5m2", kNoType, kNoType,
      "FL_FN float fl_load_f8e5m2(fl_f8e5m2 a) { return fl_load_f16(fl_f16{(unsigned short)(a.bits << 8)}); }"},
-    {"fl_store_f8e5m2", kNoType, kNoType,
-     R"(FL_FN fl_f8e5m2 fl_store_f8e5m2(float x) {
+    {"fl_plain_store_f8e5m2", kNoType, kNoType,
+     R"(FL_FN fl_f8e5m2 fl_plain_store_f8e5m2(float x) {
   const unsigned u = fl_bits_f32(x);
   const unsigned a = u & 0x7fffffffu;
   const unsigned normal = (a + 0xfffffu + ((a >> 21) & 1u) - 0x38000000u) >> 21;
@@ -108,6 +110,10 @@ constexpr PreludeTemplate kTemplates[] = {
   const unsigned r = (int)a > 0x7f800000 ? 0x7eu | ((a >> 21) & 1u) : range;
   return {(unsigned char)(r | ((u >> 24) & 0x80u))};
 })"},
+    {"fl_store_@S", kF8e4m3 | kF8e5m2, kNoType,
+     "FL_FN fl_@S fl_store_@S(float a) { return fl_plain_store_@S(a); }"},
+    {"fl_load_f8e4m3", kNoType, kNoType,
+     "FL_FN float fl_load_f8e4m3(fl_f8e4m3 a) { return fl_plain_load_f8e4m3(a); }"},
     {"fl_round_f8e5m2_f32", kNoType, kNoType,
      R"(FL_FN float fl_round_f8e5m2_f32(float x) {
   const unsigned u = fl_bits_f32(x);

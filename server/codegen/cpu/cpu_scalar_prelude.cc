@@ -65,6 +65,34 @@ constexpr PreludeTemplate kTemplates[] = {
 })"},
     {"fl_lgamma_f32", kNoType, kNoType, "FL_FN float fl_lgamma_f32(float a) { return (float)fl_lgamma_f64((double)a); }"},
 
+    // There is no vector division of integers. In a float type with room for twice the bits, the quotient of two integers is never
+    // rounded up to an integer, so that truncating it is exact. -1 divides by itself below, because the least value's quotient overflows.
+    {"fl_quotient_@S", kI32, kNoType,
+     R"(FL_FN int fl_quotient_@S(@T a, @T b) {
+  const @T d = b == 0 || b == -1 ? (@T)1 : b;
+  const int q = (int)((double)a / (double)d);
+  return b == -1 ? (int)(0u - (unsigned)a) : q;
+})"},
+    {"fl_quotient_@S", kSmallInts, kNoType,
+     "FL_FN int fl_quotient_@S(@T a, @T b) { return (int)((float)a / (b == 0 ? 1.0f : (float)b)); }"},
+    {"fl_trunc_div_@S", kI32 | kSmallInts, kNoType,
+     "FL_FN @T fl_trunc_div_@S(@T a, @T b) { return (@T)fl_quotient_@S(a, b); }"},
+    {"fl_fmod_@S", kI32 | kSmallInts, kNoType,
+     "FL_FN @T fl_fmod_@S(@T a, @T b) { return (@T)((unsigned)a - (unsigned)fl_quotient_@S(a, b) * (unsigned)b); }"},
+    {"fl_floor_div_@S", kI32 | kSmallInts, kNoType,
+     R"(FL_FN @T fl_floor_div_@S(@T a, @T b) {
+  const int q = fl_quotient_@S(a, b);
+  const int m = (int)((unsigned)a - (unsigned)q * (unsigned)b);
+  const bool below = (m != 0) & ((m ^ (int)b) < 0);
+  return (@T)(below ? (unsigned)q - 1u : (unsigned)q);
+})"},
+    {"fl_remainder_@S", kI32 | kSmallInts, kNoType,
+     R"(FL_FN @T fl_remainder_@S(@T a, @T b) {
+  const int m = (int)((unsigned)a - (unsigned)fl_quotient_@S(a, b) * (unsigned)b);
+  const bool below = (m != 0) & ((m ^ (int)b) < 0);
+  return (@T)(below ? (unsigned)m + (unsigned)b : (unsigned)m);
+})"},
+
     // The bounds of i32 and i64, and of i64 in f32, are powers of two that the float type holds although the greatest integer may not
     // be. A conversion of a value out of range is undefined, so that it is replaced first, NaN by 0.
     {"fl_cast_@S_to_i32", kFloats, kNoType,

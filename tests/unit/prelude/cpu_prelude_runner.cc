@@ -54,11 +54,14 @@ absl::StatusOr<std::unique_ptr<PreludeRunner>> MakePreludeRunner() {
     std::ofstream source(source_path);
     source << RenderLoops(CpuPrelude(), ScalarSignatures(CpuScalarPrelude()), "", "for (long long i = 0; i < n; ++i)");
   }
-  const std::string command = absl::StrCat(
-      "g++ -x c++ -std=c++17 -O3 -march=native -fPIC -shared -ffp-contract=off -fno-math-errno -fno-trapping-math "
-      "-fwrapv "
-      "-fopenmp-simd -Wall -Wno-unused-function -Wno-tautological-compare -Werror -o ",
-      object_path, " ", source_path, " -lmvec -lm");
+  // Another architecture than the machine's own may be asked for, to test what its instructions change.
+  const char* architecture = getenv("FUSELINE_PRELUDE_MARCH");
+  const std::string command =
+      absl::StrCat("g++ -x c++ -std=c++17 -O3 -march=", architecture != nullptr ? architecture : "native",
+                   " -fPIC -shared -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fopenmp-simd -Wall "
+                   "-Wno-unused-function "
+                   "-Wno-tautological-compare -Werror -o ",
+                   object_path, " ", source_path, " -lmvec -lm");
   const int result = system(command.c_str());
   void* library = result == 0 ? dlopen(object_path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
   const std::string error = result != 0 ? "compilation failed" : library == nullptr ? dlerror() : "";
