@@ -19,6 +19,11 @@ foreach(target ${imported_targets})
     endif()
   endforeach()
 endforeach()
+# gRPC's module describes RE2 by linker flags.
+if(TARGET re2::re2)
+  find_library(FUSELINE_STATIC_re2 NAMES libre2.a REQUIRED)
+  set_target_properties(re2::re2 PROPERTIES INTERFACE_LINK_LIBRARIES "${FUSELINE_STATIC_re2};Threads::Threads")
+endif()
 # The compressors' static libraries by file; gflags, which only RocksDB's own tools use, not at all.
 if(TARGET RocksDB::rocksdb)
   set(compressors "")
