@@ -57,11 +57,12 @@ constexpr PreludeTemplate kTemplates[] = {
     FUSELINE_BINARY("pow", kF64),
     FUSELINE_BINARY("atan2", kF64),
     FUSELINE_BINARY("hypot", kF64),
-    // The _r form does not write the global variable signgam, so that threads do not race. It has no builtin that is known to be pure.
+    // The _r form does not write the global variable signgam, so that threads do not race. Clang has no builtin of it.
+    {"FL_LGAMMA_R", kNoType, kNoType, "extern \"C\" double lgamma_r(double, int*);\n#define FL_LGAMMA_R lgamma_r"},
     {"fl_lgamma_f64", kNoType, kNoType,
      R"(FL_FN double fl_lgamma_f64(double a) {
   int sign;
-  return __builtin_lgamma_r(a, &sign);
+  return FL_LGAMMA_R(a, &sign);
 })"},
     {"fl_lgamma_f32", kNoType, kNoType, "FL_FN float fl_lgamma_f32(float a) { return (float)fl_lgamma_f64((double)a); }"},
 
