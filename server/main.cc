@@ -71,12 +71,15 @@ int Run(ServerFlags flags, const sigset_t& signals) {
   if (!flags.port_file.empty() && !WritePortFile(flags.port_file, (*server)->port())) {
     return fail("port-file-failed", absl::UnavailableError(absl::StrCat("can't write '", flags.port_file, "'")));
   }
-  logger.Log(LogLevel::kInfo, "serving",
-             {{"address", (*server)->address()}, {"version", flags.server.version}, {"cache_dir", flags.engine.cache_dir}});
+  logger.Log(
+      LogLevel::kInfo, "serving",
+      {{"address", (*server)->address()}, {"version", flags.server.version}, {"cache_dir", flags.engine.cache_dir}});
 
   int signal = 0;
   while (signal == 0) signal = WaitForSignal(signals, absl::Hours(1));
-  logger.Log(LogLevel::kInfo, "draining", {{"signal", absl::StrCat(signal)}, {"drain_seconds", absl::StrCat(absl::ToInt64Seconds(flags.drain_time))}});
+  logger.Log(
+      LogLevel::kInfo, "draining",
+      {{"signal", absl::StrCat(signal)}, {"drain_seconds", absl::StrCat(absl::ToInt64Seconds(flags.drain_time))}});
   bool in_time = false;
   absl::Notification drained;
   std::thread drain([&] {

@@ -18,6 +18,8 @@ int64_t ArtifactReport::transfers_after() const {
   return Sum(kernels, &KernelReport::tensors_read) + Sum(kernels, &KernelReport::tensors_written);
 }
 int64_t ArtifactReport::bytes_before() const { return Sum(kernels, &KernelReport::unfused_bytes); }
-int64_t ArtifactReport::bytes_after() const { return Sum(kernels, &KernelReport::bytes_read) + Sum(kernels, &KernelReport::bytes_written); }
+int64_t ArtifactReport::bytes_after() const {
+  return Sum(kernels, &KernelReport::bytes_read) + Sum(kernels, &KernelReport::bytes_written);
+}
 
 }  // namespace fuseline

@@ -21,20 +21,20 @@ namespace fuseline {
 // What a kernel does and what fusion saved. Bytes are those of whole tensors, each counted once a kernel.
 struct KernelReport {
   std::string name;
-  std::string kind;                  // "pointwise", "reduction", "copy", …
-  std::string schedule;              // "pointwise vec4", "persistent inner, 256 threads/row", …
-  std::vector<std::string> ops;      // "mul %t0", in order
+  std::string kind;              // "pointwise", "reduction", "copy", …
+  std::string schedule;          // "pointwise vec4", "persistent inner, 256 threads/row", …
+  std::vector<std::string> ops;  // "mul %t0", in order
   int64_t tensors_read = 0;
   int64_t tensors_written = 0;
   int64_t bytes_read = 0;
   int64_t bytes_written = 0;
-  int64_t unfused_kernels = 0;       // one for each op that is not a view
-  int64_t unfused_transfers = 0;     // tensors read and written by those
+  int64_t unfused_kernels = 0;    // one for each op that is not a view
+  int64_t unfused_transfers = 0;  // tensors read and written by those
   int64_t unfused_bytes = 0;
 };
 
 struct FusionRefusal {
-  std::string producer;              // "%t3"
+  std::string producer;  // "%t3"
   std::string consumer;
   std::string reason;
 };
@@ -42,7 +42,7 @@ struct FusionRefusal {
 struct ArtifactReport {
   std::vector<KernelReport> kernels;
   std::vector<FusionRefusal> refusals;
-  int64_t intermediates_removed = 0; // values that op-by-op execution would store and the plan does not
+  int64_t intermediates_removed = 0;            // values that op-by-op execution would store and the plan does not
   std::map<std::string, int64_t> stage_micros;  // time of each stage when it was built
   int64_t kernels_before() const;
   int64_t kernels_after() const { return static_cast<int64_t>(kernels.size()); }
@@ -54,7 +54,7 @@ struct ArtifactReport {
 
 struct Artifact {
   Fingerprint fingerprint;
-  std::string canonical_graph;       // CanonicalBytes: a hit compares them too
+  std::string canonical_graph;  // CanonicalBytes: a hit compares them too
   Target target;
   CompileOptions options;
   std::string compiler_identity;

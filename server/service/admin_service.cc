@@ -89,17 +89,19 @@ class AdminServiceImpl final : public v1::AdminService::CallbackService {
   }
   grpc::ServerUnaryReactor* EvictCache(grpc::CallbackServerContext* context, const v1::EvictCacheRequest*,
                                        v1::EvictCacheResponse*) override {
-    return runner_.Refuse<grpc::ServerUnaryReactor>(context, "AdminService/EvictCache",
-                                                    Later("EvictCache", "stop the server and empty its cache's folder"));
+    return runner_.Refuse<grpc::ServerUnaryReactor>(
+        context, "AdminService/EvictCache", Later("EvictCache", "stop the server and empty its cache's folder"));
   }
   grpc::ServerWriteReactor<v1::ExportCacheResponse>* ExportCache(grpc::CallbackServerContext* context,
                                                                  const v1::ExportCacheRequest*) override {
     return runner_.Refuse<grpc::ServerWriteReactor<v1::ExportCacheResponse>>(
-        context, "AdminService/ExportCache", Later("ExportCache", "copy the cache's folder while the server is stopped"));
+        context, "AdminService/ExportCache",
+        Later("ExportCache", "copy the cache's folder while the server is stopped"));
   }
-  grpc::ServerReadReactor<v1::ImportCacheRequest>* ImportCache(grpc::CallbackServerContext* context, v1::ImportCacheResponse*) override {
-    return runner_.Refuse<grpc::ServerReadReactor<v1::ImportCacheRequest>>(context, "AdminService/ImportCache",
-                                                                          Later("ImportCache", "compile the graphs instead"));
+  grpc::ServerReadReactor<v1::ImportCacheRequest>* ImportCache(grpc::CallbackServerContext* context,
+                                                               v1::ImportCacheResponse*) override {
+    return runner_.Refuse<grpc::ServerReadReactor<v1::ImportCacheRequest>>(
+        context, "AdminService/ImportCache", Later("ImportCache", "compile the graphs instead"));
   }
 
  private:

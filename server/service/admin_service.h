@@ -1,7 +1,7 @@
 // fuseline.v1.AdminService: what the server is and has.
-// Pipeline: message -> AdminHandler -> Engine -> message. proto/fuseline/v1/admin_service.proto has the codes of each method.
-// Thread-safety: thread-safe, as the engine is. Blocking: never, so that it is answered while everything else waits.
-// Tested by tests/unit/service/admin_service_test.cc
+// Pipeline: message -> AdminHandler -> Engine -> message. proto/fuseline/v1/admin_service.proto has the codes of each
+// method. Thread-safety: thread-safe, as the engine is. Blocking: never, so that it is answered while everything else
+// waits. Tested by tests/unit/service/admin_service_test.cc
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,10 @@ class AdminHandler {
   AdminHandler(Engine& engine, ServerFacts facts, std::function<bool()> is_draining)
       : engine_(engine), facts_(std::move(facts)), is_draining_(std::move(is_draining)) {}
 
-  absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo(const v1::GetServerInfoRequest& request, const CallContext& context) const;
-  absl::StatusOr<v1::GetCacheStatsResponse> GetCacheStats(const v1::GetCacheStatsRequest& request, const CallContext& context) const;
+  absl::StatusOr<v1::GetServerInfoResponse> GetServerInfo(const v1::GetServerInfoRequest& request,
+                                                          const CallContext& context) const;
+  absl::StatusOr<v1::GetCacheStatsResponse> GetCacheStats(const v1::GetCacheStatsRequest& request,
+                                                          const CallContext& context) const;
 
  private:
   Engine& engine_;

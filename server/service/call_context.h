@@ -19,8 +19,11 @@ struct CallContext {
 
   // OK, or why the call should stop: CANCELLED or DEADLINE_EXCEEDED.
   absl::Status CheckAlive() const {
-    if (is_cancelled && is_cancelled()) return MakeError(absl::StatusCode::kCancelled, ErrorReason::kCancelled, "", "the client cancelled the call");
-    if (absl::Now() >= deadline) return MakeError(absl::StatusCode::kDeadlineExceeded, ErrorReason::kCancelled, "", "the call's deadline has passed");
+    if (is_cancelled && is_cancelled())
+      return MakeError(absl::StatusCode::kCancelled, ErrorReason::kCancelled, "", "the client cancelled the call");
+    if (absl::Now() >= deadline)
+      return MakeError(absl::StatusCode::kDeadlineExceeded, ErrorReason::kCancelled, "",
+                       "the call's deadline has passed");
     return absl::OkStatus();
   }
 };

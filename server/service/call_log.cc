@@ -35,8 +35,8 @@ std::string Quote(const std::string& text) {
 bool IsPlain(const std::string& text) {
   if (text.empty()) return false;
   for (const char c : text) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-' ||
-                       c == '/' || c == ':' || c == '[' || c == ']' || c == '%';
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+                       c == '_' || c == '-' || c == '/' || c == ':' || c == '[' || c == ']' || c == '%';
     if (!plain) return false;
   }
   return true;
@@ -50,7 +50,8 @@ bool IsNumber(const std::string& text) {
   return text == "0" || text[0] != '0';
 }
 
-std::string FormatAt(LogFormat format, const std::string& time, LogLevel level, const std::string& event, const LogFields& fields) {
+std::string FormatAt(LogFormat format, const std::string& time, LogLevel level, const std::string& event,
+                     const LogFields& fields) {
   std::string line;
   const auto add = [&](const std::string& name, const std::string& value) {
     if (format == LogFormat::kJson) {
@@ -89,7 +90,8 @@ LogFields CallFields(const CallRecord& record) {
 
 class Logger::Impl {
  public:
-  Impl(LogFormat format, LogLevel least) : format(format), least(least), out("fuseline", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
+  Impl(LogFormat format, LogLevel least)
+      : format(format), least(least), out("fuseline", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
     out.set_pattern("%v");  // the line has everything
     out.flush_on(spdlog::level::trace);
   }

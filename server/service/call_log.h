@@ -15,13 +15,13 @@ namespace fuseline::service {
 // What is known of a call when it ends.
 struct CallRecord {
   std::string request_id;
-  std::string method;        // "CompileService/Compile"
-  std::string code;          // "OK", "NOT_FOUND"
-  std::string reason;        // of an error, else empty
-  std::string message;       // of an error, else empty
+  std::string method;   // "CompileService/Compile"
+  std::string code;     // "OK", "NOT_FOUND"
+  std::string reason;   // of an error, else empty
+  std::string message;  // of an error, else empty
   std::string peer;
-  int64_t latency_micros = 0;   // from the request's arrival to its answer
-  int64_t queue_micros = 0;     // of these, waiting for a thread
+  int64_t latency_micros = 0;  // from the request's arrival to its answer
+  int64_t queue_micros = 0;    // of these, waiting for a thread
   int64_t request_bytes = 0;
   int64_t response_bytes = 0;
 };
@@ -32,7 +32,8 @@ enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
 using LogFields = std::vector<std::pair<std::string, std::string>>;
 
-// The line without its time: "event=call level=info …", or a JSON object. Strings are escaped: a line stays a line whatever a client sends.
+// The line without its time: "event=call level=info …", or a JSON object. Strings are escaped: a line stays a line
+// whatever a client sends.
 std::string FormatLogLine(LogFormat format, LogLevel level, const std::string& event, const LogFields& fields);
 // The fields of a call's line.
 LogFields CallFields(const CallRecord& record);

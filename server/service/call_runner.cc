@@ -47,15 +47,17 @@ absl::Status CallRunner::Dispatch(CallState& state, Lane lane, std::function<voi
     ++active_;
     state.counted = true;
   }
-  if (draining_.load()) return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "the server is draining");
+  if (draining_.load())
+    return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "the server is draining");
   WorkerPool& pool = lane == Lane::kCompile ? compile_pool_ : execute_pool_;
   const bool accepted = pool.Submit([&state, work = std::move(work)] {
     state.started_work = absl::Now();
     work();
   });
   if (accepted) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kQueueFull, "",
-                   absl::StrCat("the server's queue of ", lane == Lane::kCompile ? "compilations" : "executions", " is full"));
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, ErrorReason::kQueueFull, "",
+      absl::StrCat("the server's queue of ", lane == Lane::kCompile ? "compilations" : "executions", " is full"));
 }
 
 grpc::Status CallRunner::End(grpc::CallbackServerContext* context, CallState& state, const absl::Status& status) {
@@ -82,7 +84,8 @@ absl::Status CallRunner::Guard(const std::function<absl::Status()>& f) {
   try {
     return f();
   } catch (const std::bad_alloc&) {
-    return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, "", "the server is out of memory");
+    return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, "",
+                     "the server is out of memory");
   } catch (const std::exception& e) {
     return Internal(absl::StrCat("exception: ", e.what()));
   } catch (...) {

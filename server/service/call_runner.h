@@ -1,9 +1,9 @@
-// Runs the calls of all services: request id, thread, draining, log line and status, so that a service is only its handlers.
-// Pipeline: gRPC's callback API -> CallRunner -> handler(request, CallContext) -> StatusOr<response> -> gRPC.
-// Calls of Lane::kInline run on gRPC's thread and must not block; the others run in their lane's WorkerPool. A full pool answers
-// RESOURCE_EXHAUSTED (kQueueFull), a draining runner UNAVAILABLE (kDraining), at once; inline calls are answered even then.
-// Thread-safety: thread-safe. Ownership: a call owns itself until gRPC is done with it; the runner outlives all calls.
-// Tested by tests/unit/service/server_test.cc
+// Runs the calls of all services: request id, thread, draining, log line and status, so that a service is only its
+// handlers. Pipeline: gRPC's callback API -> CallRunner -> handler(request, CallContext) -> StatusOr<response> -> gRPC.
+// Calls of Lane::kInline run on gRPC's thread and must not block; the others run in their lane's WorkerPool. A full
+// pool answers RESOURCE_EXHAUSTED (kQueueFull), a draining runner UNAVAILABLE (kDraining), at once; inline calls are
+// answered even then. Thread-safety: thread-safe. Ownership: a call owns itself until gRPC is done with it; the runner
+// outlives all calls. Tested by tests/unit/service/server_test.cc
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -48,10 +48,11 @@ class CallRunner {
   template <typename Request, typename Response>
   using Handler = std::function<absl::StatusOr<Response>(const std::shared_ptr<const Request>&, const CallContext&)>;
   template <typename Request, typename Response>
-  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext* context, std::string method, Lane lane, const Request* request,
-                                Response* response, Handler<Request, Response> handler);
+  grpc::ServerUnaryReactor* Run(grpc::CallbackServerContext* context, std::string method, Lane lane,
+                                const Request* request, Response* response, Handler<Request, Response> handler);
 
-  // Answers a call with an error before reading any message. For any kind of call: Reactor is grpc::ServerBidiReactor<…> and so on.
+  // Answers a call with an error before reading any message. For any kind of call: Reactor is
+  // grpc::ServerBidiReactor<…> and so on.
   template <typename Reactor>
   Reactor* Refuse(grpc::CallbackServerContext* context, std::string method, const absl::Status& status);
 
@@ -106,7 +107,9 @@ class CallRunner::UnaryCall final : public grpc::ServerUnaryReactor {
     // gRPC made the message for this call and does not look at it again.
     owned->Swap(const_cast<Request*>(request));
     const absl::Status refused = runner_.Dispatch(
-        state_, lane, [this, owned = std::shared_ptr<const Request>(std::move(owned)), handler = std::move(handler)] { Work(owned, handler); });
+        state_, lane, [this, owned = std::shared_ptr<const Request>(std::move(owned)), handler = std::move(handler)] {
+          Work(owned, handler);
+        });
     if (!refused.ok()) Finish(runner_.End(context_, state_, refused));
   }
 
@@ -144,9 +147,11 @@ class CallRunner::RefusedCall final : public Reactor {
 };
 
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* CallRunner::Run(grpc::CallbackServerContext* context, std::string method, Lane lane, const Request* request,
-                                          Response* response, Handler<Request, Response> handler) {
-  auto* call = new UnaryCall<Request, Response>(*this, context, Begin(context, std::move(method)), response);  // deletes itself
+grpc::ServerUnaryReactor* CallRunner::Run(grpc::CallbackServerContext* context, std::string method, Lane lane,
+                                          const Request* request, Response* response,
+                                          Handler<Request, Response> handler) {
+  auto* call =
+      new UnaryCall<Request, Response>(*this, context, Begin(context, std::move(method)), response);  // deletes itself
   call->Start(lane, request, std::move(handler));
   return call;
 }

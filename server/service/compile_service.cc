@@ -17,13 +17,15 @@ namespace {
 std::vector<TensorArgument> Arguments(const google::protobuf::RepeatedPtrField<v1::NamedTensor>& tensors) {
   std::vector<TensorArgument> arguments;
   arguments.reserve(static_cast<size_t>(tensors.size()));
-  for (const v1::NamedTensor& tensor : tensors) arguments.push_back({tensor.name(), tensor.has_tensor() ? &tensor.tensor() : nullptr});
+  for (const v1::NamedTensor& tensor : tensors)
+    arguments.push_back({tensor.name(), tensor.has_tensor() ? &tensor.tensor() : nullptr});
   return arguments;
 }
 
 }  // namespace
 
-absl::StatusOr<v1::CompileResponse> CompileHandler::Compile(const v1::CompileRequest& request, const CallContext& context) const {
+absl::StatusOr<v1::CompileResponse> CompileHandler::Compile(const v1::CompileRequest& request,
+                                                            const CallContext& context) const {
   FUSELINE_ASSIGN_OR_RETURN(const CompileResult result, FindOrCompile(request.spec(), engine_));
   v1::CompileResponse response;
   EncodeSummary(result, response.mutable_summary());
@@ -39,9 +41,11 @@ absl::StatusOr<v1::CompileResponse> CompileHandler::Compile(const v1::CompileReq
   return response;
 }
 
-absl::StatusOr<v1::ExplainResponse> CompileHandler::Explain(const v1::ExplainRequest& request, const CallContext& context) const {
+absl::StatusOr<v1::ExplainResponse> CompileHandler::Explain(const v1::ExplainRequest& request,
+                                                            const CallContext& context) const {
   v1::ExplainResponse response;
-  if (request.spec().source_case() == v1::CompileSpec::kFingerprint && !request.include_stages() && !request.include_key()) {
+  if (request.spec().source_case() == v1::CompileSpec::kFingerprint && !request.include_stages() &&
+      !request.include_key()) {
     FUSELINE_ASSIGN_OR_RETURN(const CompileResult result, FindOrCompile(request.spec(), engine_));
     EncodeSummary(result, response.mutable_summary());
     ReportToProto(result.artifact->report, response.mutable_report());
@@ -76,12 +80,13 @@ absl::StatusOr<v1::ExplainResponse> CompileHandler::Explain(const v1::ExplainReq
 absl::StatusOr<v1::VerifyResponse> CompileHandler::Verify(const std::shared_ptr<const v1::VerifyRequest>& request,
                                                           const CallContext& context) const {
   FUSELINE_ASSIGN_OR_RETURN(const CompileRequest compile, DecodeGraphSpec(request->spec(), engine_));
-  FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
-                            BindTensors(InputNames(compile.graph), Arguments(request->inputs()), "input", engine_.limits(), request));
+  FUSELINE_ASSIGN_OR_RETURN(
+      const std::vector<Tensor> inputs,
+      BindTensors(InputNames(compile.graph), Arguments(request->inputs()), "input", engine_.limits(), request));
   std::vector<Tensor> expected;
   if (request->expected_size() > 0) {
-    FUSELINE_ASSIGN_OR_RETURN(expected, BindTensors(OutputNames(compile.graph), Arguments(request->expected()), "expected output",
-                                                    engine_.limits(), request));
+    FUSELINE_ASSIGN_OR_RETURN(expected, BindTensors(OutputNames(compile.graph), Arguments(request->expected()),
+                                                    "expected output", engine_.limits(), request));
   }
   Tolerance tolerance;
   tolerance.rtol = request->tolerance().rtol();

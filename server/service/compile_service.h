@@ -1,7 +1,7 @@
 // fuseline.v1.CompileService: compile, explain, verify.
-// Pipeline: message -> CompileHandler -> Engine -> message. proto/fuseline/v1/compile_service.proto has the codes of each method.
-// Thread-safety: thread-safe, as the engine is. Blocking: every method but those that answer UNIMPLEMENTED.
-// Tested by tests/unit/service/compile_service_test.cc
+// Pipeline: message -> CompileHandler -> Engine -> message. proto/fuseline/v1/compile_service.proto has the codes of
+// each method. Thread-safety: thread-safe, as the engine is. Blocking: every method but those that answer
+// UNIMPLEMENTED. Tested by tests/unit/service/compile_service_test.cc
 #pragma once
 
 #include <memory>
@@ -27,7 +27,8 @@ class CompileHandler {
   absl::StatusOr<v1::CompileResponse> Compile(const v1::CompileRequest& request, const CallContext& context) const;
   absl::StatusOr<v1::ExplainResponse> Explain(const v1::ExplainRequest& request, const CallContext& context) const;
   // `request` is shared, since tensors are borrowed from it.
-  absl::StatusOr<v1::VerifyResponse> Verify(const std::shared_ptr<const v1::VerifyRequest>& request, const CallContext& context) const;
+  absl::StatusOr<v1::VerifyResponse> Verify(const std::shared_ptr<const v1::VerifyRequest>& request,
+                                            const CallContext& context) const;
 
  private:
   Engine& engine_;

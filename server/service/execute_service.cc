@@ -20,7 +20,8 @@ absl::StatusOr<std::vector<TensorArgument>> Arguments(const v1::ExecuteRequest& 
   arguments.reserve(static_cast<size_t>(request.inputs_size()));
   for (const v1::InputTensor& input : request.inputs()) {
     if (input.source_case() == v1::InputTensor::kHandle) {
-      return Unimplemented(input.name(), absl::StrCat("input '", input.name(), "': tensors by handle come in a later version: send the tensor"));
+      return Unimplemented(input.name(), absl::StrCat("input '", input.name(),
+                                                      "': tensors by handle come in a later version: send the tensor"));
     }
     arguments.push_back({input.name(), input.has_tensor() ? &input.tensor() : nullptr});
   }
@@ -28,12 +29,14 @@ absl::StatusOr<std::vector<TensorArgument>> Arguments(const v1::ExecuteRequest& 
 }
 
 // Which outputs to return, in the graph's order.
-absl::StatusOr<std::vector<bool>> SelectOutputs(const std::vector<std::string>& names, const v1::ExecuteRequest& request) {
+absl::StatusOr<std::vector<bool>> SelectOutputs(const std::vector<std::string>& names,
+                                                const v1::ExecuteRequest& request) {
   std::vector<bool> selected(names.size(), request.output_names_size() == 0);
   for (const std::string& name : request.output_names()) {
     const auto it = std::find(names.begin(), names.end(), name);
     if (it == names.end()) {
-      return InvalidArgument(ErrorReason::kOptionInvalid, "output_names", absl::StrCat("the graph has no output '", name, "'"));
+      return InvalidArgument(ErrorReason::kOptionInvalid, "output_names",
+                             absl::StrCat("the graph has no output '", name, "'"));
     }
     selected[static_cast<size_t>(it - names.begin())] = true;
   }
@@ -66,7 +69,8 @@ absl::StatusOr<v1::ExecuteResponse> ExecuteHandler::Execute(const std::shared_pt
                                                             const CallContext& context) const {
   const executor::ExecuteOptions options = Options(*request, context);
   if (request->has_device() && request->device() < 0) {
-    return InvalidArgument(ErrorReason::kOptionInvalid, "device", "'device' is negative: leave it unset for any device");
+    return InvalidArgument(ErrorReason::kOptionInvalid, "device",
+                           "'device' is negative: leave it unset for any device");
   }
   FUSELINE_ASSIGN_OR_RETURN(const std::vector<TensorArgument> arguments, Arguments(*request));
   ExecuteResult result;
@@ -89,7 +93,8 @@ absl::StatusOr<v1::ExecuteResponse> ExecuteHandler::Execute(const std::shared_pt
     FUSELINE_ASSIGN_OR_RETURN(result, engine_.Execute(compile, inputs, options));
   }
   if (result.execution.outputs.size() != output_names.size()) {
-    return Internal(absl::StrCat("a run gave ", result.execution.outputs.size(), " outputs, not ", output_names.size()));
+    return Internal(
+        absl::StrCat("a run gave ", result.execution.outputs.size(), " outputs, not ", output_names.size()));
   }
   v1::ExecuteResponse response;
   EncodeSummary(result.compiled, response.mutable_summary());
@@ -122,13 +127,15 @@ class ExecuteServiceImpl final : public v1::ExecuteService::CallbackService {
     return runner_.Refuse<grpc::ServerBidiReactor<v1::ExecuteStreamRequest, v1::ExecuteStreamResponse>>(
         context, "ExecuteService/ExecuteStream", Later("ExecuteStream", "use Execute"));
   }
-  grpc::ServerReadReactor<v1::PutTensorRequest>* PutTensor(grpc::CallbackServerContext* context, v1::PutTensorResponse*) override {
-    return runner_.Refuse<grpc::ServerReadReactor<v1::PutTensorRequest>>(context, "ExecuteService/PutTensor",
-                                                                        Later("PutTensor", "send tensors with each call"));
+  grpc::ServerReadReactor<v1::PutTensorRequest>* PutTensor(grpc::CallbackServerContext* context,
+                                                           v1::PutTensorResponse*) override {
+    return runner_.Refuse<grpc::ServerReadReactor<v1::PutTensorRequest>>(
+        context, "ExecuteService/PutTensor", Later("PutTensor", "send tensors with each call"));
   }
-  grpc::ServerWriteReactor<v1::GetTensorResponse>* GetTensor(grpc::CallbackServerContext* context, const v1::GetTensorRequest*) override {
-    return runner_.Refuse<grpc::ServerWriteReactor<v1::GetTensorResponse>>(context, "ExecuteService/GetTensor",
-                                                                          Later("GetTensor", "take tensors from Execute"));
+  grpc::ServerWriteReactor<v1::GetTensorResponse>* GetTensor(grpc::CallbackServerContext* context,
+                                                             const v1::GetTensorRequest*) override {
+    return runner_.Refuse<grpc::ServerWriteReactor<v1::GetTensorResponse>>(
+        context, "ExecuteService/GetTensor", Later("GetTensor", "take tensors from Execute"));
   }
   grpc::ServerUnaryReactor* DeleteTensor(grpc::CallbackServerContext* context, const v1::DeleteTensorRequest*,
                                          v1::DeleteTensorResponse*) override {

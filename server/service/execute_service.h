@@ -1,7 +1,7 @@
 // fuseline.v1.ExecuteService: run graphs on tensors.
-// Pipeline: message -> ExecuteHandler -> Engine -> message. proto/fuseline/v1/execute_service.proto has the codes of each method.
-// Thread-safety: thread-safe, as the engine is. Blocking: Execute.
-// Tested by tests/unit/service/execute_service_test.cc
+// Pipeline: message -> ExecuteHandler -> Engine -> message. proto/fuseline/v1/execute_service.proto has the codes of
+// each method. Thread-safety: thread-safe, as the engine is. Blocking: Execute. Tested by
+// tests/unit/service/execute_service_test.cc
 #pragma once
 
 #include <memory>
@@ -25,7 +25,8 @@ class ExecuteHandler {
   explicit ExecuteHandler(Engine& engine) : engine_(engine) {}
 
   // `request` is shared, since tensors are borrowed from it.
-  absl::StatusOr<v1::ExecuteResponse> Execute(const std::shared_ptr<const v1::ExecuteRequest>& request, const CallContext& context) const;
+  absl::StatusOr<v1::ExecuteResponse> Execute(const std::shared_ptr<const v1::ExecuteRequest>& request,
+                                              const CallContext& context) const;
 
  private:
   Engine& engine_;

@@ -56,7 +56,8 @@ absl::StatusOr<Target> DefaultTarget(const EngineInfo& info) {
   for (const TargetInfo& target : info.targets) {
     if (target.can_compile) return target.target;
   }
-  return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, "target", "this server can't compile for any target");
+  return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, "target",
+                   "this server can't compile for any target");
 }
 
 absl::StatusOr<CompileRequest> DecodeGraphSpec(const v1::CompileSpec& spec, const Engine& engine) {
@@ -71,7 +72,8 @@ absl::StatusOr<CompileRequest> DecodeGraphSpec(const v1::CompileSpec& spec, cons
       break;
     }
     case v1::CompileSpec::kFingerprint:
-      return InvalidArgument(ErrorReason::kOptionInvalid, "spec.fingerprint", "a fingerprint is not enough for this call: send the graph");
+      return InvalidArgument(ErrorReason::kOptionInvalid, "spec.fingerprint",
+                             "a fingerprint is not enough for this call: send the graph");
     case v1::CompileSpec::SOURCE_NOT_SET:
       return InvalidArgument(ErrorReason::kOptionInvalid, "spec", "the request has neither graph nor fingerprint");
   }
@@ -89,8 +91,9 @@ absl::StatusOr<CompileRequest> DecodeGraphSpec(const v1::CompileSpec& spec, cons
 absl::StatusOr<Fingerprint> DecodeFingerprint(const v1::CompileSpec& spec) {
   Fingerprint fingerprint;
   if (spec.fingerprint().size() != fingerprint.bytes.size()) {
-    return InvalidArgument(ErrorReason::kOptionInvalid, "spec.fingerprint",
-                           absl::StrCat("a fingerprint has ", fingerprint.bytes.size(), " bytes, not ", spec.fingerprint().size()));
+    return InvalidArgument(
+        ErrorReason::kOptionInvalid, "spec.fingerprint",
+        absl::StrCat("a fingerprint has ", fingerprint.bytes.size(), " bytes, not ", spec.fingerprint().size()));
   }
   std::copy(spec.fingerprint().begin(), spec.fingerprint().end(), fingerprint.bytes.begin());
   return fingerprint;
@@ -137,23 +140,27 @@ absl::StatusOr<Tensor> DecodeTensor(const v1::Tensor& proto, const std::string& 
   }
   const DType dtype = static_cast<DType>(proto.dtype());  // the same numbers
   if (proto.shape_size() > limits.max_rank) {
-    return InvalidArgument(ErrorReason::kLimitExceeded, name,
-                           absl::StrCat("tensor '", name, "': rank ", proto.shape_size(), " is over the limit of ", limits.max_rank));
+    return InvalidArgument(
+        ErrorReason::kLimitExceeded, name,
+        absl::StrCat("tensor '", name, "': rank ", proto.shape_size(), " is over the limit of ", limits.max_rank));
   }
   // Every dim bounds the product but zeros: without them first, [2^40, 2^40, 0] would overflow.
   const bool empty = std::find(proto.shape().begin(), proto.shape().end(), 0) != proto.shape().end();
   int64_t elements = empty ? 0 : 1;
   for (const int64_t size : proto.shape()) {
     if (size < 0) return TensorError(name, absl::StrCat("dim ", size, " is negative"));
-    if (size > limits.max_elements || __builtin_mul_overflow(elements, size, &elements) || elements > limits.max_elements) {
-      return InvalidArgument(ErrorReason::kLimitExceeded, name,
-                             absl::StrCat("tensor '", name, "': more elements than the limit of ", limits.max_elements));
+    if (size > limits.max_elements || __builtin_mul_overflow(elements, size, &elements) ||
+        elements > limits.max_elements) {
+      return InvalidArgument(
+          ErrorReason::kLimitExceeded, name,
+          absl::StrCat("tensor '", name, "': more elements than the limit of ", limits.max_elements));
     }
   }
   int64_t size_bytes = 0;
   if (__builtin_mul_overflow(elements, static_cast<int64_t>(DTypeSizeBytes(dtype)), &size_bytes) ||
       size_bytes != static_cast<int64_t>(proto.data().size())) {
-    return TensorError(name, absl::StrCat(proto.data().size(), " bytes of data, not ", size_bytes, " as dtype and shape ask for"));
+    return TensorError(
+        name, absl::StrCat(proto.data().size(), " bytes of data, not ", size_bytes, " as dtype and shape ask for"));
   }
   if (dtype == DType::kBool) {
     // Kernels compute with these bytes as they are, so only 0 and 1 may come in.
@@ -176,13 +183,14 @@ void EncodeTensor(const Tensor& tensor, v1::Tensor* proto) {
   proto->set_data(tensor.data(), static_cast<size_t>(tensor.size_bytes()));
 }
 
-absl::StatusOr<std::vector<Tensor>> BindTensors(const std::vector<std::string>& names, const std::vector<TensorArgument>& arguments,
-                                                const std::string& what, const GraphLimits& limits,
-                                                const std::shared_ptr<const void>& owner) {
+absl::StatusOr<std::vector<Tensor>> BindTensors(const std::vector<std::string>& names,
+                                                const std::vector<TensorArgument>& arguments, const std::string& what,
+                                                const GraphLimits& limits, const std::shared_ptr<const void>& owner) {
   const auto error = [](const std::string& subject, const std::string& message) {
     return InvalidArgument(ErrorReason::kTensorMismatch, subject, message);
   };
-  const bool by_position = std::all_of(arguments.begin(), arguments.end(), [](const TensorArgument& a) { return a.name.empty(); });
+  const bool by_position =
+      std::all_of(arguments.begin(), arguments.end(), [](const TensorArgument& a) { return a.name.empty(); });
   std::vector<const v1::Tensor*> found(names.size(), nullptr);
   if (by_position) {
     if (arguments.size() != names.size()) {
@@ -196,7 +204,8 @@ absl::StatusOr<std::vector<Tensor>> BindTensors(const std::vector<std::string>& 
     for (const TensorArgument& argument : arguments) {
       if (argument.name.empty()) return error(what, absl::StrCat("some ", what, " tensors have names and some do not"));
       const auto it = positions.find(argument.name);
-      if (it == positions.end()) return error(argument.name, absl::StrCat("the graph has no ", what, " '", argument.name, "'"));
+      if (it == positions.end())
+        return error(argument.name, absl::StrCat("the graph has no ", what, " '", argument.name, "'"));
       if (seen[it->second]) return error(argument.name, absl::StrCat(what, " '", argument.name, "' is given twice"));
       seen[it->second] = true;
       found[it->second] = argument.tensor;

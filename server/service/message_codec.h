@@ -1,7 +1,7 @@
 // The parts of messages that several services share: what to compile, tensors and summaries.
 // Pipeline: message -> engine's types, and back.
-// Errors: INVALID_ARGUMENT naming the field, input or node. Thread-safety: pure functions, save what they ask of the engine.
-// Tested by tests/unit/service/message_codec_test.cc
+// Errors: INVALID_ARGUMENT naming the field, input or node. Thread-safety: pure functions, save what they ask of the
+// engine. Tested by tests/unit/service/message_codec_test.cc
 #pragma once
 
 #include <memory>
@@ -24,7 +24,8 @@ absl::StatusOr<CompileRequest> DecodeGraphSpec(const v1::CompileSpec& spec, cons
 absl::StatusOr<Fingerprint> DecodeFingerprint(const v1::CompileSpec& spec);
 // The artifact of a spec of either kind: looked up, or compiled where it is not there.
 absl::StatusOr<CompileResult> FindOrCompile(const v1::CompileSpec& spec, Engine& engine);
-// The first target that the server can execute, else the first that it can compile for. FAILED_PRECONDITION where there is none.
+// The first target that the server can execute, else the first that it can compile for. FAILED_PRECONDITION where there
+// is none.
 absl::StatusOr<Target> DefaultTarget(const EngineInfo& info);
 
 void EncodeSummary(const CompileResult& result, v1::CompileSummary* proto);
@@ -40,11 +41,11 @@ struct TensorArgument {
   std::string name;
   const v1::Tensor* tensor = nullptr;
 };
-// The tensors in the order of `names`: `arguments` are all named, in any order, or all unnamed, by position; each exactly once.
-// `what` is "input" or "expected output", for messages.
-absl::StatusOr<std::vector<Tensor>> BindTensors(const std::vector<std::string>& names, const std::vector<TensorArgument>& arguments,
-                                                const std::string& what, const GraphLimits& limits,
-                                                const std::shared_ptr<const void>& owner);
+// The tensors in the order of `names`: `arguments` are all named, in any order, or all unnamed, by position; each
+// exactly once. `what` is "input" or "expected output", for messages.
+absl::StatusOr<std::vector<Tensor>> BindTensors(const std::vector<std::string>& names,
+                                                const std::vector<TensorArgument>& arguments, const std::string& what,
+                                                const GraphLimits& limits, const std::shared_ptr<const void>& owner);
 
 std::vector<std::string> InputNames(const Graph& graph);
 std::vector<std::string> OutputNames(const Graph& graph);

@@ -11,7 +11,8 @@ bool IsValidRequestId(const std::string& text) {
   constexpr size_t kMaxLength = 128;
   if (text.empty() || text.size() > kMaxLength) return false;
   for (const char c : text) {
-    const bool valid = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == ':' || c == '-';
+    const bool valid = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+                       c == '_' || c == ':' || c == '-';
     if (!valid) return false;
   }
   return true;

@@ -29,7 +29,8 @@ constexpr int64_t kMaxMessageBytes = std::numeric_limits<int32_t>::max();  // gR
 // After cancelling what did not finish: time for its threads to notice.
 constexpr absl::Duration kCancelGrace = absl::Seconds(2);
 // Names for grpc.health.v1.Health; "" is the whole server.
-constexpr const char* kHealthNames[] = {"", "fuseline.v1.CompileService", "fuseline.v1.ExecuteService", "fuseline.v1.AdminService"};
+constexpr const char* kHealthNames[] = {"", "fuseline.v1.CompileService", "fuseline.v1.ExecuteService",
+                                        "fuseline.v1.AdminService"};
 
 int Workers(int wanted, int per_core, int least) {
   if (wanted > 0) return wanted;
@@ -50,7 +51,8 @@ class Server::Impl {
   absl::Status Start() {
     if (options_.max_message_bytes < kMinMessageBytes || options_.max_message_bytes > kMaxMessageBytes) {
       return InvalidArgument(ErrorReason::kOptionInvalid, "max_message_bytes",
-                             absl::StrCat("max_message_bytes: ", options_.max_message_bytes, " is outside ", kMinMessageBytes, " to ", kMaxMessageBytes));
+                             absl::StrCat("max_message_bytes: ", options_.max_message_bytes, " is outside ",
+                                          kMinMessageBytes, " to ", kMaxMessageBytes));
     }
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // does nothing the second time

@@ -16,18 +16,19 @@
 namespace fuseline::service {
 
 struct ServerOptions {
-  std::string listen = "127.0.0.1:50061";  // HOST:PORT (port 0: a free one), or unix:PATH
+  std::string listen = "127.0.0.1:50061";   // HOST:PORT (port 0: a free one), or unix:PATH
   int64_t max_message_bytes = 512ll << 20;  // in either direction; 1 MiB to 2 GiB - 1
-  int compile_workers = 0;                 // threads for compilations; 0: two for each core, at least 8
-  int execute_workers = 0;                 // threads for runs; 0: four for each core, at least 16
-  int max_queue = 1024;                    // calls that may wait for those, of each kind
-  std::string version = "unknown";         // what GetServerInfo says
-  CallLog log;                             // called once for each call; may be empty
+  int compile_workers = 0;                  // threads for compilations; 0: two for each core, at least 8
+  int execute_workers = 0;                  // threads for runs; 0: four for each core, at least 16
+  int max_queue = 1024;                     // calls that may wait for those, of each kind
+  std::string version = "unknown";          // what GetServerInfo says
+  CallLog log;                              // called once for each call; may be empty
 };
 
 class Server {
  public:
-  // Serving when it returns. Errors: INVALID_ARGUMENT (kOptionInvalid); UNAVAILABLE (kInputOutput) where it can't listen.
+  // Serving when it returns. Errors: INVALID_ARGUMENT (kOptionInvalid); UNAVAILABLE (kInputOutput) where it can't
+  // listen.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Engine& engine, ServerOptions options);
   // Stops at once if it was not drained.
   ~Server();
@@ -37,8 +38,9 @@ class Server {
   // "127.0.0.1:50061", "unix:/run/fuseline.sock": what a client connects to.
   std::string address() const;
 
-  // Blocks: turns the health to NOT_SERVING, answers new work with UNAVAILABLE, waits up to `grace` for what runs and waits, cancels the
-  // rest, and closes. True where everything was done in time. Further calls do nothing and answer true.
+  // Blocks: turns the health to NOT_SERVING, answers new work with UNAVAILABLE, waits up to `grace` for what runs and
+  // waits, cancels the rest, and closes. True where everything was done in time. Further calls do nothing and answer
+  // true.
   bool Drain(absl::Duration grace);
 
  private:

@@ -37,15 +37,18 @@ LogLevel ParseLogLevel(const std::string& name) {
 }
 
 void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
-  const auto number = [&app](const std::string& name, auto& value, int64_t least, int64_t most, const std::string& help) {
+  const auto number = [&app](const std::string& name, auto& value, int64_t least, int64_t most,
+                             const std::string& help) {
     app.add_option(name, value, help)->capture_default_str()->check(CLI::Range(least, most).description(""));
   };
   app.add_option("--listen", flags.server.listen, "address to listen on: HOST:PORT (port 0: a free one) or unix:PATH")
       ->capture_default_str()
       ->group("Server");
   number("--max_message_mb", raw.max_message_mb, 1, 2047, "largest gRPC message in either direction, MiB");
-  number("--max_queue", raw.max_queue, 0, kMaxCount - 1, "calls that may wait for a thread, and runs that may wait for a device; more are refused");
-  number("--drain_seconds", raw.drain_seconds, 0, 86400, "time that SIGTERM and SIGINT leave to running calls, seconds");
+  number("--max_queue", raw.max_queue, 0, kMaxCount - 1,
+         "calls that may wait for a thread, and runs that may wait for a device; more are refused");
+  number("--drain_seconds", raw.drain_seconds, 0, 86400,
+         "time that SIGTERM and SIGINT leave to running calls, seconds");
   app.add_option("--port_file", flags.port_file, "file to write the port to once the server listens");
   app.add_option("--log_level", raw.log_level, "least level that is logged")
       ->capture_default_str()
@@ -53,31 +56,40 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
   app.add_option("--log_format", raw.log_format, "form of log lines: text is key=value")
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}));
-  for (const char* name : {"--max_message_mb", "--max_queue", "--drain_seconds", "--port_file", "--log_level", "--log_format"}) {
+  for (const char* name :
+       {"--max_message_mb", "--max_queue", "--drain_seconds", "--port_file", "--log_level", "--log_format"}) {
     app.get_option(name)->group("Server");
   }
 
-  app.add_option("--cache_dir", raw.cache_dir,
-                 "folder of the disk cache, made where absent; empty: none [$XDG_CACHE_HOME/fuseline, or ~/.cache/fuseline]");
+  app.add_option(
+      "--cache_dir", raw.cache_dir,
+      "folder of the disk cache, made where absent; empty: none [$XDG_CACHE_HOME/fuseline, or ~/.cache/fuseline]");
   number("--cache_memory_mb", raw.cache_memory_mb, 0, kMaxMb, "artifacts kept in memory, MiB");
   number("--cache_disk_mb", raw.cache_disk_mb, 1, kMaxMb, "artifacts kept on disk, MiB");
   for (const char* name : {"--cache_dir", "--cache_memory_mb", "--cache_disk_mb"}) app.get_option(name)->group("Cache");
 
-  number("--compile_threads", flags.engine.compile_threads, 0, 4096, "threads that compile kernels; 0: one for each core");
-  app.add_option("--host_compiler", flags.engine.host_compiler, "C++ compiler for the cpu target; empty: $CXX, then g++, then clang++");
-  app.add_option("--nvrtc_path", flags.engine.nvrtc_search_paths, "folder with libnvrtc, searched before the usual ones; may be repeated");
-  for (const char* name : {"--compile_threads", "--host_compiler", "--nvrtc_path"}) app.get_option(name)->group("Compiler");
+  number("--compile_threads", flags.engine.compile_threads, 0, 4096,
+         "threads that compile kernels; 0: one for each core");
+  app.add_option("--host_compiler", flags.engine.host_compiler,
+                 "C++ compiler for the cpu target; empty: $CXX, then g++, then clang++");
+  app.add_option("--nvrtc_path", flags.engine.nvrtc_search_paths,
+                 "folder with libnvrtc, searched before the usual ones; may be repeated");
+  for (const char* name : {"--compile_threads", "--host_compiler", "--nvrtc_path"})
+    app.get_option(name)->group("Compiler");
 
   number("--cpu_devices", flags.engine.executor.cpu_devices, 0, 1024, "CPU devices; 0: none");
-  number("--cpu_threads", flags.engine.executor.cpu_threads, 0, 4096, "threads of each CPU device; 0: the cores divided by the CPU devices");
-  app.add_flag("--cuda,!--no-cuda", flags.engine.executor.use_cuda, "use the CUDA devices that the driver shows, or none of them [cuda]");
+  number("--cpu_threads", flags.engine.executor.cpu_threads, 0, 4096,
+         "threads of each CPU device; 0: the cores divided by the CPU devices");
+  app.add_flag("--cuda,!--no-cuda", flags.engine.executor.use_cuda,
+               "use the CUDA devices that the driver shows, or none of them [cuda]");
   for (const char* name : {"--cpu_devices", "--cpu_threads", "--cuda"}) app.get_option(name)->group("Devices");
 
   number("--max_nodes", flags.engine.limits.max_nodes, 1, kMaxCount - 1, "most nodes of a graph");
   number("--max_rank", flags.engine.limits.max_rank, 0, 64, "most dims of a tensor");
   number("--max_elements", flags.engine.limits.max_elements, 1, int64_t{1} << 44, "most elements of a tensor");
   number("--max_constant_mb", raw.max_constant_mb, 0, kMaxMb, "most bytes of all constants of a graph, MiB");
-  for (const char* name : {"--max_nodes", "--max_rank", "--max_elements", "--max_constant_mb"}) app.get_option(name)->group("Limits");
+  for (const char* name : {"--max_nodes", "--max_rank", "--max_elements", "--max_constant_mb"})
+    app.get_option(name)->group("Limits");
 }
 
 }  // namespace
@@ -88,7 +100,8 @@ std::string DefaultCacheDir() {
     return value != nullptr ? value : "";
   };
   // The XDG specification: relative paths are to be ignored.
-  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty() && cache[0] == '/') return absl::StrCat(cache, "/fuseline");
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty() && cache[0] == '/')
+    return absl::StrCat(cache, "/fuseline");
   if (const std::string home = variable("HOME"); !home.empty()) return absl::StrCat(home, "/.cache/fuseline");
   return "";
 }
@@ -101,7 +114,9 @@ FlagsOutcome ParseServerFlags(int argc, const char* const* argv, const std::stri
   try {
     app.set_version_flag("--version", absl::StrCat("fuseline-server ", version), "print the version and exit");
     app.set_help_flag("--help", "print this help and exit");
-    app.set_config("--config", "", "file with the same names as the flags, without the dashes (TOML: max_queue = 64); the command line wins");
+    app.set_config(
+        "--config", "",
+        "file with the same names as the flags, without the dashes (TOML: max_queue = 64); the command line wins");
     app.allow_config_extras(CLI::config_extras_mode::error);
     app.get_formatter()->column_width(28);
     AddOptions(app, flags, raw);

@@ -11,8 +11,8 @@
 namespace fuseline::service {
 namespace {
 
-// The message is sent up to three times (grpc-message, Status.message, a description), the last two in base64: 1200 * (1 + 2 * 4/3) is
-// 4.4 KB of the 8 KB that gRPC allows for all metadata of a call.
+// The message is sent up to three times (grpc-message, Status.message, a description), the last two in base64: 1200 *
+// (1 + 2 * 4/3) is 4.4 KB of the 8 KB that gRPC allows for all metadata of a call.
 constexpr size_t kMaxMessageBytes = 1200;
 constexpr size_t kMaxSubjectBytes = 256;
 
@@ -31,7 +31,11 @@ absl::StatusCode OurCode(absl::StatusCode code) {
 size_t SequenceLength(const std::string& text, size_t i) {
   const auto byte = [&](size_t k) { return static_cast<uint8_t>(text[k]); };
   const uint8_t first = byte(i);
-  const size_t length = first < 0x80 ? 1 : first >= 0xC2 && first < 0xE0 ? 2 : first >= 0xE0 && first < 0xF0 ? 3 : first >= 0xF0 && first < 0xF5 ? 4 : 0;
+  const size_t length = first < 0x80                    ? 1
+                        : first >= 0xC2 && first < 0xE0 ? 2
+                        : first >= 0xE0 && first < 0xF0 ? 3
+                        : first >= 0xF0 && first < 0xF5 ? 4
+                                                        : 0;
   if (length == 0 || i + length > text.size()) return 0;
   for (size_t k = 1; k < length; ++k) {
     if ((byte(i + k) & 0xC0) != 0x80) return 0;
@@ -63,8 +67,10 @@ std::string Readable(const std::string& text, size_t max_bytes) {
 
 std::string Reason(const absl::Status& status, absl::StatusCode code) {
   ErrorReason reason = GetErrorReason(status);
-  if (reason == ErrorReason::kUnspecified && code == absl::StatusCode::kInternal) reason = ErrorReason::kInternalInvariant;
-  if (reason == ErrorReason::kUnspecified && (code == absl::StatusCode::kCancelled || code == absl::StatusCode::kDeadlineExceeded)) {
+  if (reason == ErrorReason::kUnspecified && code == absl::StatusCode::kInternal)
+    reason = ErrorReason::kInternalInvariant;
+  if (reason == ErrorReason::kUnspecified &&
+      (code == absl::StatusCode::kCancelled || code == absl::StatusCode::kDeadlineExceeded)) {
     reason = ErrorReason::kCancelled;
   }
   return std::string(ErrorReasonName(reason));
@@ -135,7 +141,8 @@ class DetailWriter {
       case absl::StatusCode::kNotFound:
       case absl::StatusCode::kAlreadyExists:
       case absl::StatusCode::kDataLoss: {
-        const bool tensor = reason_ == ErrorReasonName(ErrorReason::kHandleUnknown) || code_ == absl::StatusCode::kAlreadyExists;
+        const bool tensor =
+            reason_ == ErrorReasonName(ErrorReason::kHandleUnknown) || code_ == absl::StatusCode::kAlreadyExists;
         google::rpc::ResourceInfo detail;
         detail.set_resource_type(tensor ? "tensor" : "artifact");
         detail.set_resource_name(subject_);

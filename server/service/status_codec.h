@@ -1,9 +1,8 @@
-// absl::Status -> grpc::Status with google.rpc details. The only file that knows both; style.md's table of codes is its contract.
-// Pipeline: handler's absl::Status -> ToGrpcStatus -> the wire ("grpc-status-details-bin").
-// Details: ErrorInfo always (reason of docs/errors.md, domain "fuseline", metadata "subject"); BadRequest for INVALID_ARGUMENT with a
-// subject; RetryInfo for UNAVAILABLE and for RESOURCE_EXHAUSTED; PreconditionFailure for FAILED_PRECONDITION; ResourceInfo for NOT_FOUND,
-// ALREADY_EXISTS and DATA_LOSS; RequestInfo for INTERNAL.
-// Thread-safety: pure functions.
+// absl::Status -> grpc::Status with google.rpc details. The only file that knows both; style.md's table of codes is its
+// contract. Pipeline: handler's absl::Status -> ToGrpcStatus -> the wire ("grpc-status-details-bin"). Details:
+// ErrorInfo always (reason of docs/errors.md, domain "fuseline", metadata "subject"); BadRequest for INVALID_ARGUMENT
+// with a subject; RetryInfo for UNAVAILABLE and for RESOURCE_EXHAUSTED; PreconditionFailure for FAILED_PRECONDITION;
+// ResourceInfo for NOT_FOUND, ALREADY_EXISTS and DATA_LOSS; RequestInfo for INTERNAL. Thread-safety: pure functions.
 // Tested by tests/unit/service/status_codec_test.cc
 #pragma once
 
@@ -16,13 +15,14 @@
 
 namespace fuseline::service {
 
-// How long clients are told to wait: a queue of short runs is through in about a second; a draining server does not come back.
+// How long clients are told to wait: a queue of short runs is through in about a second; a draining server does not
+// come back.
 inline constexpr absl::Duration kQueueRetryDelay = absl::Milliseconds(500);
 inline constexpr absl::Duration kMemoryRetryDelay = absl::Seconds(1);
 inline constexpr absl::Duration kUnavailableRetryDelay = absl::Seconds(1);
 
-// Codes that we never return (ABORTED, OUT_OF_RANGE, UNKNOWN) become INTERNAL. Long messages are cut, and bytes that are no UTF-8
-// replaced, so that the status always fits into gRPC's metadata (8 KiB) and every client can read it.
+// Codes that we never return (ABORTED, OUT_OF_RANGE, UNKNOWN) become INTERNAL. Long messages are cut, and bytes that
+// are no UTF-8 replaced, so that the status always fits into gRPC's metadata (8 KiB) and every client can read it.
 grpc::Status ToGrpcStatus(const absl::Status& status, const std::string& request_id);
 
 // The code that ToGrpcStatus gives, by its canonical name ("INVALID_ARGUMENT"): for logs.

@@ -24,7 +24,8 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // False, at once, where every thread is busy and `max_queue` tasks wait. The task is not run then. Tasks do not throw.
+  // False, at once, where every thread is busy and `max_queue` tasks wait. The task is not run then. Tasks do not
+  // throw.
   bool Submit(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
   // Tasks that wait for a thread.
   size_t queue_depth() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -84,7 +84,8 @@ void OptionsToProto(const CompileOptions& options, v1::CompileOptions* proto) {
 // --- Decoding: shape of the message only; ValidateArtifact checks the values ---
 
 absl::StatusOr<KernelImage> KernelFromProto(const v1::KernelImage& proto) {
-  if (!v1::ImageFormat_IsValid(proto.format())) return Malformed(absl::StrCat("image format ", static_cast<int>(proto.format()), " is unknown"));
+  if (!v1::ImageFormat_IsValid(proto.format()))
+    return Malformed(absl::StrCat("image format ", static_cast<int>(proto.format()), " is unknown"));
   KernelImage kernel;
   kernel.format = static_cast<ImageFormat>(proto.format());
   kernel.entry = proto.entry();
@@ -100,7 +101,8 @@ absl::StatusOr<KernelImage> KernelFromProto(const v1::KernelImage& proto) {
 
 absl::StatusOr<PlanTensor> TensorFromProto(const v1::PlanTensor& proto) {
   // Checked here, since the enum in memory has fewer values than the message's.
-  if (!v1::DataType_IsValid(proto.dtype())) return Malformed(absl::StrCat("dtype ", static_cast<int>(proto.dtype()), " is unknown"));
+  if (!v1::DataType_IsValid(proto.dtype()))
+    return Malformed(absl::StrCat("dtype ", static_cast<int>(proto.dtype()), " is unknown"));
   PlanTensor tensor;
   tensor.name = proto.name();
   tensor.dtype = static_cast<DType>(proto.dtype());
@@ -118,7 +120,8 @@ absl::StatusOr<PlanStep> StepFromProto(const v1::PlanStep& proto) {
   step.kind = static_cast<PlanStep::Kind>(proto.kind());
   step.kernel = proto.kernel();
   if (proto.has_dims()) {
-    if (proto.dims().grid_size() != 3 || proto.dims().block_size() != 3) return Malformed("launch dims are not three by three");
+    if (proto.dims().grid_size() != 3 || proto.dims().block_size() != 3)
+      return Malformed("launch dims are not three by three");
     std::copy(proto.dims().grid().begin(), proto.dims().grid().end(), step.dims.grid);
     std::copy(proto.dims().block().begin(), proto.dims().block().end(), step.dims.block);
     step.dims.dynamic_shared_bytes = proto.dims().dynamic_shared_bytes();
@@ -246,7 +249,8 @@ void ArtifactToProto(const Artifact& artifact, v1::Artifact* proto) {
 
 absl::StatusOr<Artifact> ArtifactFromProto(const v1::Artifact& proto) {
   if (proto.format_version() != kArtifactFormatVersion) {
-    return Malformed(absl::StrCat("format version ", proto.format_version(), ", this program reads ", kArtifactFormatVersion));
+    return Malformed(
+        absl::StrCat("format version ", proto.format_version(), ", this program reads ", kArtifactFormatVersion));
   }
   Artifact artifact;
   if (proto.fingerprint().size() != artifact.fingerprint.bytes.size()) {
@@ -275,7 +279,8 @@ std::string SerializeArtifact(const Artifact& artifact) {
   ArtifactToProto(artifact, &proto);
   std::string bytes;
   {
-    // Maps in the order of their keys, so that equal artifacts have equal digests. The streams write their tail when they are destroyed.
+    // Maps in the order of their keys, so that equal artifacts have equal digests. The streams write their tail when
+    // they are destroyed.
     google::protobuf::io::StringOutputStream stream(&bytes);
     google::protobuf::io::CodedOutputStream coded(&stream);
     coded.SetSerializationDeterministic(true);
@@ -286,7 +291,8 @@ std::string SerializeArtifact(const Artifact& artifact) {
 
 absl::StatusOr<Artifact> DeserializeArtifact(std::string_view bytes) {
   constexpr size_t kMaxBytes = size_t{1} << 31;
-  if (bytes.size() >= kMaxBytes) return Malformed(absl::StrCat(bytes.size(), " bytes are more than a message can have"));
+  if (bytes.size() >= kMaxBytes)
+    return Malformed(absl::StrCat(bytes.size(), " bytes are more than a message can have"));
   v1::Artifact proto;
   if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return Malformed("bytes are not a message");
   return ArtifactFromProto(proto);

@@ -1,8 +1,7 @@
 // Artifact <-> fuseline.v1.Artifact and bytes: the form kept in caches and sent to clients (docs/cache_format.md).
 // Pipeline: Artifact -> SerializeArtifact -> caches, clients -> DeserializeArtifact -> Artifact.
-// Thread-safety: pure functions. Errors: bad data is INVALID_ARGUMENT (kDataLoss) with what is wrong; hostile bytes never crash. Whether
-// that is a data loss is for the caller to say.
-// Tested by tests/unit/codec/artifact_codec_test.cc
+// Thread-safety: pure functions. Errors: bad data is INVALID_ARGUMENT (kDataLoss) with what is wrong; hostile bytes
+// never crash. Whether that is a data loss is for the caller to say. Tested by tests/unit/codec/artifact_codec_test.cc
 #pragma once
 
 #include <cstdint>
@@ -35,8 +34,8 @@ absl::StatusOr<Artifact> ArtifactFromProto(const v1::Artifact& proto);
 void ReportToProto(const ArtifactReport& report, v1::Report* proto);
 ArtifactReport ReportFromProto(const v1::Report& proto);
 
-// The plan's invariants (launch_plan.h) that keep a run inside its buffers: indices, sizes, bounds, launch dims, image formats that fit
-// the target. That temporaries which live at the same time do not overlap is the planner's business.
+// The plan's invariants (launch_plan.h) that keep a run inside its buffers: indices, sizes, bounds, launch dims, image
+// formats that fit the target. That temporaries which live at the same time do not overlap is the planner's business.
 absl::Status ValidateArtifact(const Artifact& artifact);
 
 }  // namespace fuseline

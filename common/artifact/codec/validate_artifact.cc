@@ -9,8 +9,8 @@
 namespace fuseline {
 namespace {
 
-// Limits of the hardware (CUDA's programming guide, "Technical Specifications") and of sense. They bound what a hostile artifact can ask
-// for; the device's own limits are checked by its driver.
+// Limits of the hardware (CUDA's programming guide, "Technical Specifications") and of sense. They bound what a hostile
+// artifact can ask for; the device's own limits are checked by its driver.
 constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxGridYz = 65535;
 constexpr int64_t kMaxBlockThreads = 1024;
@@ -60,10 +60,12 @@ absl::StatusOr<int64_t> ExtentBytes(const PlanTensor& tensor, bool is_output) {
     const int64_t stride = tensor.strides[i];
     if (stride < 0) return Invalid(absl::StrCat(where, " has a negative stride"));
     if (empty) continue;
-    if (is_output && size != 1 && stride != dense_stride) return Invalid(absl::StrCat(where, " is not dense row-major"));
+    if (is_output && size != 1 && stride != dense_stride)
+      return Invalid(absl::StrCat(where, " is not dense row-major"));
     dense_stride *= size;  // at most `elements`
     int64_t reach = 0;
-    if (!Multiply(size - 1, stride, reach) || extent + reach > kMaxBytes) return Invalid(absl::StrCat(where, " reaches too far"));
+    if (!Multiply(size - 1, stride, reach) || extent + reach > kMaxBytes)
+      return Invalid(absl::StrCat(where, " reaches too far"));
     extent += reach;
   }
   if (empty) return 0;
@@ -78,9 +80,12 @@ absl::Status ValidateKernel(const KernelImage& kernel, size_t index, const Targe
   const std::string where = absl::StrCat("kernel ", index);
   const bool fits = target.is_cuda() ? kernel.format == ImageFormat::kCubin || kernel.format == ImageFormat::kPtx
                                      : kernel.format == ImageFormat::kSharedObject;
-  if (!fits) return Invalid(absl::StrCat(where, " has image format ", static_cast<int>(kernel.format), " for ", target.ToString()));
+  if (!fits)
+    return Invalid(
+        absl::StrCat(where, " has image format ", static_cast<int>(kernel.format), " for ", target.ToString()));
   if (kernel.bytes.empty()) return Invalid(absl::StrCat(where, " is empty"));
-  if (kernel.entry.empty() || kernel.entry.size() > kMaxEntryLength) return Invalid(absl::StrCat(where, " has no proper entry"));
+  if (kernel.entry.empty() || kernel.entry.size() > kMaxEntryLength)
+    return Invalid(absl::StrCat(where, " has no proper entry"));
   // Entries are looked up by name in what is loaded, so only a C identifier may be one.
   for (size_t i = 0; i < kernel.entry.size(); ++i) {
     const char c = kernel.entry[i];
@@ -95,9 +100,11 @@ absl::Status ValidateBuffer(const LaunchPlan& plan, size_t index, const std::vec
                             const std::vector<int64_t>& output_bytes) {
   const PlanBuffer& buffer = plan.buffers[index];
   const std::string where = absl::StrCat("buffer ", index);
-  if (buffer.size_bytes < 0 || buffer.size_bytes > kMaxBytes) return Invalid(absl::StrCat(where, " has size ", buffer.size_bytes));
+  if (buffer.size_bytes < 0 || buffer.size_bytes > kMaxBytes)
+    return Invalid(absl::StrCat(where, " has size ", buffer.size_bytes));
   const auto check_within = [&](size_t count, const auto& bytes_of) -> absl::Status {
-    if (buffer.index < 0 || static_cast<size_t>(buffer.index) >= count) return Invalid(absl::StrCat(where, " has index ", buffer.index));
+    if (buffer.index < 0 || static_cast<size_t>(buffer.index) >= count)
+      return Invalid(absl::StrCat(where, " has index ", buffer.index));
     if (buffer.size_bytes > bytes_of(static_cast<size_t>(buffer.index))) {
       return Invalid(absl::StrCat(where, " has size ", buffer.size_bytes, ", more than what it stands for"));
     }
@@ -109,12 +116,15 @@ absl::Status ValidateBuffer(const LaunchPlan& plan, size_t index, const std::vec
     case PlanBuffer::Kind::kOutput:
       return check_within(output_bytes.size(), [&](size_t i) { return output_bytes[i]; });
     case PlanBuffer::Kind::kConstant:
-      return check_within(plan.constants.size(), [&](size_t i) { return static_cast<int64_t>(plan.constants[i].size()); });
+      return check_within(plan.constants.size(),
+                          [&](size_t i) { return static_cast<int64_t>(plan.constants[i].size()); });
     case PlanBuffer::Kind::kTemporary:
-      if (buffer.arena_offset_bytes < 0 || buffer.arena_offset_bytes > kMaxBytes || buffer.arena_offset_bytes % kArenaAlignmentBytes != 0) {
+      if (buffer.arena_offset_bytes < 0 || buffer.arena_offset_bytes > kMaxBytes ||
+          buffer.arena_offset_bytes % kArenaAlignmentBytes != 0) {
         return Invalid(absl::StrCat(where, " has arena offset ", buffer.arena_offset_bytes));
       }
-      if (buffer.arena_offset_bytes + buffer.size_bytes > plan.arena_bytes) return Invalid(absl::StrCat(where, " reaches outside the arena"));
+      if (buffer.arena_offset_bytes + buffer.size_bytes > plan.arena_bytes)
+        return Invalid(absl::StrCat(where, " reaches outside the arena"));
       return absl::OkStatus();
   }
   return Invalid(absl::StrCat(where, " has no kind"));
@@ -122,12 +132,14 @@ absl::Status ValidateBuffer(const LaunchPlan& plan, size_t index, const std::vec
 
 absl::Status ValidateDims(const LaunchDims& dims, const std::string& where) {
   for (int i = 0; i < 3; ++i) {
-    if (dims.grid[i] < 1 || dims.grid[i] > (i == 0 ? kMaxGridX : kMaxGridYz)) return Invalid(absl::StrCat(where, " has grid ", dims.grid[i]));
+    if (dims.grid[i] < 1 || dims.grid[i] > (i == 0 ? kMaxGridX : kMaxGridYz))
+      return Invalid(absl::StrCat(where, " has grid ", dims.grid[i]));
     if (dims.block[i] < 1 || dims.block[i] > (i == 2 ? kMaxBlockZ : kMaxBlockThreads)) {
       return Invalid(absl::StrCat(where, " has block ", dims.block[i]));
     }
   }
-  if (dims.block[0] * dims.block[1] * dims.block[2] > kMaxBlockThreads) return Invalid(absl::StrCat(where, " has too many threads a block"));
+  if (dims.block[0] * dims.block[1] * dims.block[2] > kMaxBlockThreads)
+    return Invalid(absl::StrCat(where, " has too many threads a block"));
   if (dims.dynamic_shared_bytes < 0 || dims.dynamic_shared_bytes > kMaxSharedBytes) {
     return Invalid(absl::StrCat(where, " has ", dims.dynamic_shared_bytes, " bytes of shared memory"));
   }
@@ -152,7 +164,8 @@ absl::Status ValidateStep(const Artifact& artifact, size_t index) {
       }
       return absl::OkStatus();
     case PlanStep::Kind::kCopy: {
-      if (step.buffers.size() != 2) return Invalid(absl::StrCat(where, " copies between ", step.buffers.size(), " buffers"));
+      if (step.buffers.size() != 2)
+        return Invalid(absl::StrCat(where, " copies between ", step.buffers.size(), " buffers"));
       const PlanBuffer& from = plan.buffers[static_cast<size_t>(step.buffers[0])];
       const PlanBuffer& to = plan.buffers[static_cast<size_t>(step.buffers[1])];
       if (from.size_bytes != to.size_bytes) return Invalid(absl::StrCat(where, " copies between sizes that differ"));
@@ -170,10 +183,13 @@ absl::Status ValidateStep(const Artifact& artifact, size_t index) {
 absl::Status ValidateArtifact(const Artifact& artifact) {
   const LaunchPlan& plan = artifact.plan;
   if (artifact.least_driver_version < 0) return Invalid("least driver version is negative");
-  if (plan.arena_bytes < 0 || plan.arena_bytes > kMaxBytes) return Invalid(absl::StrCat("arena of ", plan.arena_bytes, " bytes"));
+  if (plan.arena_bytes < 0 || plan.arena_bytes > kMaxBytes)
+    return Invalid(absl::StrCat("arena of ", plan.arena_bytes, " bytes"));
   constexpr size_t kMaxCount = std::numeric_limits<int32_t>::max();  // indices are int32
-  if (plan.buffers.size() > kMaxCount || artifact.kernels.size() > kMaxCount) return Invalid("too many buffers or kernels");
-  for (size_t i = 0; i < artifact.kernels.size(); ++i) FUSELINE_RETURN_IF_ERROR(ValidateKernel(artifact.kernels[i], i, artifact.target));
+  if (plan.buffers.size() > kMaxCount || artifact.kernels.size() > kMaxCount)
+    return Invalid("too many buffers or kernels");
+  for (size_t i = 0; i < artifact.kernels.size(); ++i)
+    FUSELINE_RETURN_IF_ERROR(ValidateKernel(artifact.kernels[i], i, artifact.target));
   std::vector<int64_t> input_bytes;
   std::vector<int64_t> output_bytes;
   for (const PlanTensor& tensor : plan.inputs) {
@@ -184,7 +200,8 @@ absl::Status ValidateArtifact(const Artifact& artifact) {
     FUSELINE_ASSIGN_OR_RETURN(const int64_t bytes, ExtentBytes(tensor, true));
     output_bytes.push_back(bytes);
   }
-  for (size_t i = 0; i < plan.buffers.size(); ++i) FUSELINE_RETURN_IF_ERROR(ValidateBuffer(plan, i, input_bytes, output_bytes));
+  for (size_t i = 0; i < plan.buffers.size(); ++i)
+    FUSELINE_RETURN_IF_ERROR(ValidateBuffer(plan, i, input_bytes, output_bytes));
   std::vector<bool> output_used(plan.outputs.size(), false);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     FUSELINE_RETURN_IF_ERROR(ValidateStep(artifact, i));
@@ -194,7 +211,8 @@ absl::Status ValidateArtifact(const Artifact& artifact) {
     }
   }
   for (size_t i = 0; i < plan.outputs.size(); ++i) {
-    if (!output_used[i] && output_bytes[i] > 0) return Invalid(absl::StrCat("no step writes output '", plan.outputs[i].name, "'"));
+    if (!output_used[i] && output_bytes[i] > 0)
+      return Invalid(absl::StrCat("no step writes output '", plan.outputs[i].name, "'"));
   }
   return absl::OkStatus();
 }

@@ -62,8 +62,12 @@ struct AttributeEncoder {
   void operator()(bool v) const { proto.set_bool_value(v); }
   void operator()(const std::string& v) const { proto.set_string_value(v); }
   void operator()(DType v) const { proto.set_dtype_value(static_cast<v1::DataType>(v)); }
-  void operator()(const std::vector<int64_t>& v) const { proto.mutable_int_list()->mutable_values()->Add(v.begin(), v.end()); }
-  void operator()(const std::vector<double>& v) const { proto.mutable_float_list()->mutable_values()->Add(v.begin(), v.end()); }
+  void operator()(const std::vector<int64_t>& v) const {
+    proto.mutable_int_list()->mutable_values()->Add(v.begin(), v.end());
+  }
+  void operator()(const std::vector<double>& v) const {
+    proto.mutable_float_list()->mutable_values()->Add(v.begin(), v.end());
+  }
   void operator()(const std::vector<bool>& v) const {
     v1::BoolList* list = proto.mutable_bool_list();
     for (const bool b : v) list->add_values(b);
@@ -74,17 +78,20 @@ struct AttributeEncoder {
 
 absl::StatusOr<DType> DTypeFromProto(v1::DataType proto, const std::string& subject) {
   if (proto == v1::DATA_TYPE_UNSPECIFIED || !v1::DataType_IsValid(proto)) {
-    return Malformed(subject, absl::StrCat("'", subject, "': dtype ", static_cast<int>(proto), " is not one that this version knows"));
+    return Malformed(subject, absl::StrCat("'", subject, "': dtype ", static_cast<int>(proto),
+                                           " is not one that this version knows"));
   }
   return static_cast<DType>(proto);
 }
 
-absl::StatusOr<TensorType> TypeFromProto(const v1::TensorType& proto, const std::string& subject, const GraphLimits& limits) {
+absl::StatusOr<TensorType> TypeFromProto(const v1::TensorType& proto, const std::string& subject,
+                                         const GraphLimits& limits) {
   TensorType type;
   FUSELINE_ASSIGN_OR_RETURN(type.dtype, DTypeFromProto(proto.dtype(), subject));
   if (proto.dims_size() > limits.max_rank) {
-    return InvalidArgument(ErrorReason::kLimitExceeded, subject,
-                           absl::StrCat("'", subject, "': rank ", proto.dims_size(), " is over the limit of ", limits.max_rank));
+    return InvalidArgument(
+        ErrorReason::kLimitExceeded, subject,
+        absl::StrCat("'", subject, "': rank ", proto.dims_size(), " is over the limit of ", limits.max_rank));
   }
   type.dims.reserve(static_cast<size_t>(proto.dims_size()));
   for (const v1::Dim& dim : proto.dims()) {
@@ -103,7 +110,8 @@ absl::StatusOr<TensorType> TypeFromProto(const v1::TensorType& proto, const std:
   }
   if (proto.has_layout()) {
     if (proto.layout().strides_size() != proto.dims_size()) {
-      return Malformed(subject, absl::StrCat("'", subject, "': ", proto.layout().strides_size(), " strides for ", proto.dims_size(), " dims"));
+      return Malformed(subject, absl::StrCat("'", subject, "': ", proto.layout().strides_size(), " strides for ",
+                                             proto.dims_size(), " dims"));
     }
     type.strides.emplace(proto.layout().strides().begin(), proto.layout().strides().end());
   }
@@ -131,7 +139,8 @@ absl::StatusOr<Literal> LiteralFromProto(const v1::Literal& proto, const std::st
   return Malformed(subject, absl::StrCat("node '", subject, "': a literal has no value"));
 }
 
-absl::StatusOr<AttrValue> AttributeFromProto(const v1::Attribute& proto, const std::string& subject, const std::string& name) {
+absl::StatusOr<AttrValue> AttributeFromProto(const v1::Attribute& proto, const std::string& subject,
+                                             const std::string& name) {
   switch (proto.value_case()) {
     case v1::Attribute::kIntValue:
       return AttrValue(static_cast<int64_t>(proto.int_value()));
@@ -181,11 +190,13 @@ class GraphDecoder {
     graph_.opset_version = proto_.opset_version() == 0 ? 1 : proto_.opset_version();
     if (graph_.opset_version < 0) return Malformed("opset_version", "'opset_version' is negative");
     if (graph_.opset_version > kOpsetVersion) {
-      return Unimplemented("opset_version", absl::StrCat("op set ", graph_.opset_version, " is newer than this version's, ", kOpsetVersion));
+      return Unimplemented("opset_version", absl::StrCat("op set ", graph_.opset_version,
+                                                         " is newer than this version's, ", kOpsetVersion));
     }
     if (proto_.nodes_size() > limits_.max_nodes) {
-      return InvalidArgument(ErrorReason::kLimitExceeded, "nodes",
-                             absl::StrCat("graph has ", proto_.nodes_size(), " nodes, over the limit of ", limits_.max_nodes));
+      return InvalidArgument(
+          ErrorReason::kLimitExceeded, "nodes",
+          absl::StrCat("graph has ", proto_.nodes_size(), " nodes, over the limit of ", limits_.max_nodes));
     }
     int64_t values = proto_.inputs_size();
     for (const v1::Node& node : proto_.nodes()) values += node.results_size();
@@ -234,9 +245,9 @@ class GraphDecoder {
     if (proto.has_constant_data()) {
       constant_bytes_ += static_cast<int64_t>(proto.constant_data().size());
       if (constant_bytes_ > limits_.max_constant_bytes) {
-        return InvalidArgument(
-            ErrorReason::kLimitExceeded, subject,
-            absl::StrCat("node '", subject, "': constants are over the limit of ", limits_.max_constant_bytes, " bytes in all"));
+        return InvalidArgument(ErrorReason::kLimitExceeded, subject,
+                               absl::StrCat("node '", subject, "': constants are over the limit of ",
+                                            limits_.max_constant_bytes, " bytes in all"));
       }
       node.constant_bytes = std::make_shared<const std::string>(proto.constant_data());
     }
@@ -263,15 +274,17 @@ class GraphDecoder {
       case v1::Operand::kValueIndex:
         operand.value = FindIndex(proto.value_index());
         if (operand.value == kNoValue) {
-          return InvalidArgument(ErrorReason::kGraphStructure, subject,
-                                 absl::StrCat(where(), " is value ", proto.value_index(), ", which no input or earlier node defines"));
+          return InvalidArgument(
+              ErrorReason::kGraphStructure, subject,
+              absl::StrCat(where(), " is value ", proto.value_index(), ", which no input or earlier node defines"));
         }
         return operand;
       case v1::Operand::kValueName:
         operand.value = FindName(proto.value_name());
         if (operand.value == kNoValue) {
-          return InvalidArgument(ErrorReason::kGraphStructure, subject,
-                                 absl::StrCat(where(), " is '", proto.value_name(), "', which no input or earlier node defines"));
+          return InvalidArgument(
+              ErrorReason::kGraphStructure, subject,
+              absl::StrCat(where(), " is '", proto.value_name(), "', which no input or earlier node defines"));
         }
         return operand;
       case v1::Operand::kLiteral: {
@@ -309,7 +322,8 @@ class GraphDecoder {
   absl::StatusOr<ValueId> AddValue(Value value) {
     const ValueId id = static_cast<ValueId>(graph_.values.size());
     if (!ids_.emplace(value.name, id).second) {
-      return InvalidArgument(ErrorReason::kGraphStructure, value.name, absl::StrCat("two values have the name '", value.name, "'"));
+      return InvalidArgument(ErrorReason::kGraphStructure, value.name,
+                             absl::StrCat("two values have the name '", value.name, "'"));
     }
     graph_.values.push_back(std::move(value));
     return id;
@@ -365,13 +379,15 @@ void GraphToProto(const Graph& graph, v1::Graph* proto) {
         o->set_value_index(number[static_cast<size_t>(operand.value)]);
       }
     }
-    for (const auto& [name, value] : node.attrs) std::visit(AttributeEncoder{(*out->mutable_attributes())[name]}, value);
+    for (const auto& [name, value] : node.attrs)
+      std::visit(AttributeEncoder{(*out->mutable_attributes())[name]}, value);
     if (node.constant_bytes != nullptr) out->set_constant_data(*node.constant_bytes);
     for (const ValueId id : node.results) {
       number[static_cast<size_t>(id)] = next++;
       v1::NodeResult* result = out->add_results();
       result->set_name(graph.value(id).name);
-      if (graph.value(id).declared_type.has_value()) TypeToProto(*graph.value(id).declared_type, result->mutable_declared_type());
+      if (graph.value(id).declared_type.has_value())
+        TypeToProto(*graph.value(id).declared_type, result->mutable_declared_type());
     }
   }
   for (const GraphOutput& output : graph.outputs) {
@@ -381,6 +397,8 @@ void GraphToProto(const Graph& graph, v1::Graph* proto) {
   }
 }
 
-absl::StatusOr<Graph> GraphFromProto(const v1::Graph& proto, const GraphLimits& limits) { return GraphDecoder(proto, limits).Decode(); }
+absl::StatusOr<Graph> GraphFromProto(const v1::Graph& proto, const GraphLimits& limits) {
+  return GraphDecoder(proto, limits).Decode();
+}
 
 }  // namespace fuseline

@@ -30,7 +30,8 @@ PlanTensor MakePlanTensor(const std::string& name, Shape shape) {
 // Two steps: a kernel from input and constant into a temporary, and a copy into the output.
 Artifact MakeArtifact(const Target& target) {
   Artifact artifact;
-  for (size_t i = 0; i < artifact.fingerprint.bytes.size(); ++i) artifact.fingerprint.bytes[i] = static_cast<uint8_t>(i * 7);
+  for (size_t i = 0; i < artifact.fingerprint.bytes.size(); ++i)
+    artifact.fingerprint.bytes[i] = static_cast<uint8_t>(i * 7);
   artifact.canonical_graph = std::string("canonical\0bytes", 15);
   artifact.target = target;
   artifact.options.numerics = Numerics::kEager;
@@ -41,9 +42,10 @@ Artifact MakeArtifact(const Target& target) {
   KernelImage kernel;
   kernel.format = target.is_cuda() ? ImageFormat::kCubin : ImageFormat::kSharedObject;
   kernel.entry = "fuseline_pointwise_mul_0";
-  kernel.bytes = std::string("\x7f"
-                             "ELF\0\xff",
-                             6);
+  kernel.bytes = std::string(
+      "\x7f"
+      "ELF\0\xff",
+      6);
   kernel.source = "void f();";
   kernel.resources = {32, 1024, 8, 16, 64};
   artifact.kernels.push_back(kernel);
@@ -173,15 +175,22 @@ TEST(ArtifactCodecTest, MessageThatNoArtifactCanHoldIsRefused) {
       {"short fingerprint", [](v1::Artifact& a) { a.set_fingerprint("abc"); }, "fingerprint of 3 bytes"},
       {"unknown target", [](v1::Artifact& a) { a.set_target("tpu"); }, "tpu"},
       {"no numerics", [](v1::Artifact& a) { a.mutable_options()->clear_numerics(); }, "numerics 0"},
-      {"unknown image format", [](v1::Artifact& a) { a.mutable_kernels(0)->set_format(static_cast<v1::ImageFormat>(260)); }, "image format 260"},
-      {"unknown dtype", [](v1::Artifact& a) { a.mutable_plan()->mutable_inputs(0)->set_dtype(static_cast<v1::DataType>(258)); }, "dtype 258"},
-      {"unknown step kind", [](v1::Artifact& a) { a.mutable_plan()->mutable_steps(0)->set_kind(static_cast<v1::PlanStep::Kind>(257)); },
+      {"unknown image format",
+       [](v1::Artifact& a) { a.mutable_kernels(0)->set_format(static_cast<v1::ImageFormat>(260)); },
+       "image format 260"},
+      {"unknown dtype",
+       [](v1::Artifact& a) { a.mutable_plan()->mutable_inputs(0)->set_dtype(static_cast<v1::DataType>(258)); },
+       "dtype 258"},
+      {"unknown step kind",
+       [](v1::Artifact& a) { a.mutable_plan()->mutable_steps(0)->set_kind(static_cast<v1::PlanStep::Kind>(257)); },
        "step kind 257"},
       {"no step kind", [](v1::Artifact& a) { a.mutable_plan()->mutable_steps(0)->clear_kind(); }, "step kind 0"},
       {"no buffer kind", [](v1::Artifact& a) { a.mutable_plan()->mutable_buffers(0)->clear_kind(); }, "buffer kind 0"},
       {"unknown buffer kind",
-       [](v1::Artifact& a) { a.mutable_plan()->mutable_buffers(0)->set_kind(static_cast<v1::PlanBuffer::Kind>(259)); }, "buffer kind 259"},
-      {"two dims of a grid", [](v1::Artifact& a) { a.mutable_plan()->mutable_steps(0)->mutable_dims()->mutable_grid()->RemoveLast(); },
+       [](v1::Artifact& a) { a.mutable_plan()->mutable_buffers(0)->set_kind(static_cast<v1::PlanBuffer::Kind>(259)); },
+       "buffer kind 259"},
+      {"two dims of a grid",
+       [](v1::Artifact& a) { a.mutable_plan()->mutable_steps(0)->mutable_dims()->mutable_grid()->RemoveLast(); },
        "three by three"},
       {"no plan", [](v1::Artifact& a) { a.mutable_plan()->clear_steps(); }, "no step writes output 'out0'"},
   };
@@ -211,16 +220,24 @@ TEST(ArtifactCodecTest, PlanThatCouldLeaveItsBuffersIsRefused) {
       {"negative buffer", [](Artifact& a) { a.plan.steps[1].buffers[0] = -1; }, "step 1 uses buffer -1"},
       {"copy of three", [](Artifact& a) { a.plan.steps[1].buffers.push_back(0); }, "copies between 3 buffers"},
       {"copy of unequal sizes", [](Artifact& a) { a.plan.steps[1].buffers[0] = 1; }, "sizes that differ"},
-      {"copy into an input", [](Artifact& a) { a.plan.steps[1].buffers = {3, 0}; }, "must not be written"},
+      {"copy into an input",
+       [](Artifact& a) {
+         a.plan.steps[1].buffers = {3, 0};
+       },
+       "must not be written"},
       {"input out of range", [](Artifact& a) { a.plan.buffers[0].index = 1; }, "buffer 0 has index 1"},
       {"negative index", [](Artifact& a) { a.plan.buffers[3].index = -1; }, "buffer 3 has index -1"},
-      {"input larger than its tensor", [](Artifact& a) { a.plan.buffers[0].size_bytes = 25; }, "buffer 0 has size 25, more than"},
-      {"output larger than its tensor", [](Artifact& a) { a.plan.buffers[3].size_bytes = 28; }, "buffer 3 has size 28, more than"},
-      {"constant larger than its bytes", [](Artifact& a) { a.plan.buffers[1].size_bytes = 13; }, "buffer 1 has size 13, more than"},
+      {"input larger than its tensor", [](Artifact& a) { a.plan.buffers[0].size_bytes = 25; },
+       "buffer 0 has size 25, more than"},
+      {"output larger than its tensor", [](Artifact& a) { a.plan.buffers[3].size_bytes = 28; },
+       "buffer 3 has size 28, more than"},
+      {"constant larger than its bytes", [](Artifact& a) { a.plan.buffers[1].size_bytes = 13; },
+       "buffer 1 has size 13, more than"},
       {"negative size", [](Artifact& a) { a.plan.buffers[2].size_bytes = -1; }, "buffer 2 has size -1"},
       {"huge size", [](Artifact& a) { a.plan.buffers[2].size_bytes = kHuge; }, "buffer 2 has size"},
       {"temporary outside the arena", [](Artifact& a) { a.plan.arena_bytes = 279; }, "reaches outside the arena"},
-      {"offset that overflows", [](Artifact& a) { a.plan.buffers[2].arena_offset_bytes = kHuge - 255; }, "arena offset"},
+      {"offset that overflows", [](Artifact& a) { a.plan.buffers[2].arena_offset_bytes = kHuge - 255; },
+       "arena offset"},
       {"negative offset", [](Artifact& a) { a.plan.buffers[2].arena_offset_bytes = -256; }, "arena offset -256"},
       {"unaligned offset", [](Artifact& a) { a.plan.buffers[2].arena_offset_bytes = 8; }, "arena offset 8"},
       {"negative arena", [](Artifact& a) { a.plan.arena_bytes = -1; }, "arena of -1 bytes"},
@@ -229,18 +246,36 @@ TEST(ArtifactCodecTest, PlanThatCouldLeaveItsBuffersIsRefused) {
       {"grid too high", [](Artifact& a) { a.plan.steps[0].dims.grid[1] = 65536; }, "grid 65536"},
       {"block too large", [](Artifact& a) { a.plan.steps[0].dims.block[0] = 1024; }, "too many threads"},
       {"block that overflows", [](Artifact& a) { a.plan.steps[0].dims.block[0] = kHuge; }, "block"},
-      {"too much shared memory", [](Artifact& a) { a.plan.steps[0].dims.dynamic_shared_bytes = 1 << 20; }, "shared memory"},
+      {"too much shared memory", [](Artifact& a) { a.plan.steps[0].dims.dynamic_shared_bytes = 1 << 20; },
+       "shared memory"},
       {"no dtype", [](Artifact& a) { a.plan.inputs[0].dtype = DType::kInvalid; }, "input 'in0' has no dtype"},
       {"negative dim", [](Artifact& a) { a.plan.inputs[0].shape[0] = -2; }, "negative dim"},
-      {"shape that overflows", [](Artifact& a) { a.plan.inputs[0].shape = {int64_t{1} << 40, int64_t{1} << 40}; }, "too large"},
-      {"strides that overflow", [](Artifact& a) { a.plan.inputs[0].strides = {kHuge, 1}; }, "reaches too far"},
-      {"negative stride", [](Artifact& a) { a.plan.inputs[0].strides = {-3, 1}; }, "negative stride"},
+      {"shape that overflows",
+       [](Artifact& a) {
+         a.plan.inputs[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
+       },
+       "too large"},
+      {"strides that overflow",
+       [](Artifact& a) {
+         a.plan.inputs[0].strides = {kHuge, 1};
+       },
+       "reaches too far"},
+      {"negative stride",
+       [](Artifact& a) {
+         a.plan.inputs[0].strides = {-3, 1};
+       },
+       "negative stride"},
       {"strides of another rank", [](Artifact& a) { a.plan.inputs[0].strides.pop_back(); }, "1 strides for 2 dims"},
-      {"output not dense", [](Artifact& a) { a.plan.outputs[0].strides = {1, 2}; }, "output 'out0' is not dense"},
+      {"output not dense",
+       [](Artifact& a) {
+         a.plan.outputs[0].strides = {1, 2};
+       },
+       "output 'out0' is not dense"},
       {"alignment no power of two", [](Artifact& a) { a.plan.inputs[0].alignment_bytes = 24; }, "alignment 24"},
       {"no alignment", [](Artifact& a) { a.plan.inputs[0].alignment_bytes = 0; }, "alignment 0"},
       {"output never written", [](Artifact& a) { a.plan.steps.pop_back(); }, "no step writes output 'out0'"},
-      {"image of the other kind", [](Artifact& a) { a.kernels[0].format = ImageFormat::kSharedObject; }, "image format 3 for cuda:sm_90"},
+      {"image of the other kind", [](Artifact& a) { a.kernels[0].format = ImageFormat::kSharedObject; },
+       "image format 3 for cuda:sm_90"},
       {"empty image", [](Artifact& a) { a.kernels[0].bytes.clear(); }, "kernel 0 is empty"},
       {"no entry", [](Artifact& a) { a.kernels[0].entry.clear(); }, "no proper entry"},
       {"entry no identifier", [](Artifact& a) { a.kernels[0].entry = "f;g"; }, "no identifier"},
@@ -251,7 +286,9 @@ TEST(ArtifactCodecTest, PlanThatCouldLeaveItsBuffersIsRefused) {
     ASSERT_OK(ValidateArtifact(artifact));
     c.damage(artifact);
     EXPECT_THAT(ValidateArtifact(artifact), StatusIs(absl::StatusCode::kInvalidArgument, c.message)) << c.name;
-    EXPECT_THAT(DeserializeArtifact(SerializeArtifact(artifact)), StatusIs(absl::StatusCode::kInvalidArgument, c.message)) << c.name;
+    EXPECT_THAT(DeserializeArtifact(SerializeArtifact(artifact)),
+                StatusIs(absl::StatusCode::kInvalidArgument, c.message))
+        << c.name;
   }
 }
 

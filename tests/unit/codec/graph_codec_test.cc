@@ -179,36 +179,58 @@ TEST(GraphCodecTest, HostileMessageIsRefusedWithWhatIsWrong) {
   const auto kBad = absl::StatusCode::kInvalidArgument;
   const HostileCase cases[] = {
       {"no dtype", [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->clear_dtype(); }, kBad, "'x': dtype 0"},
-      {"unknown dtype", [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->set_dtype(static_cast<v1::DataType>(99)); }, kBad, "dtype 99"},
-      {"huge dtype", [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->set_dtype(static_cast<v1::DataType>(258)); }, kBad, "dtype 258"},
+      {"unknown dtype",
+       [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->set_dtype(static_cast<v1::DataType>(99)); }, kBad,
+       "dtype 99"},
+      {"huge dtype",
+       [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->set_dtype(static_cast<v1::DataType>(258)); }, kBad,
+       "dtype 258"},
       {"no type", [](v1::Graph& g) { g.mutable_inputs(0)->clear_type(); }, kBad, "'x': dtype 0"},
-      {"negative dim", [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->mutable_dims(0)->set_size(-1); }, kBad, "negative dim -1"},
-      {"empty symbol", [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->mutable_dims(0)->set_symbol(""); }, kBad, "symbol is empty"},
-      {"unset dim", [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->mutable_dims(0)->clear_kind(); }, kBad, "neither size nor symbol"},
-      {"strides of another rank", [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->mutable_layout(); }, kBad, "0 strides for 1 dims"},
+      {"negative dim", [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->mutable_dims(0)->set_size(-1); }, kBad,
+       "negative dim -1"},
+      {"empty symbol", [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->mutable_dims(0)->set_symbol(""); }, kBad,
+       "symbol is empty"},
+      {"unset dim", [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->mutable_dims(0)->clear_kind(); }, kBad,
+       "neither size nor symbol"},
+      {"strides of another rank", [](v1::Graph& g) { g.mutable_inputs(0)->mutable_type()->mutable_layout(); }, kBad,
+       "0 strides for 1 dims"},
       {"rank over the limit",
        [](v1::Graph& g) {
          for (int i = 0; i < 12; ++i) g.mutable_inputs(0)->mutable_type()->add_dims()->set_size(1);
        },
        kBad, "rank 13 is over the limit of 12"},
       {"unnamed input", [](v1::Graph& g) { g.mutable_inputs(0)->clear_name(); }, kBad, "input 0 has no name"},
-      {"two values with one name", [](v1::Graph& g) { g.mutable_nodes(0)->mutable_results(0)->set_name("x"); }, kBad, "two values have the name 'x'"},
+      {"two values with one name", [](v1::Graph& g) { g.mutable_nodes(0)->mutable_results(0)->set_name("x"); }, kBad,
+       "two values have the name 'x'"},
       {"no results", [](v1::Graph& g) { g.mutable_nodes(0)->clear_results(); }, kBad, "node 'nodes[0]' has no results"},
-      {"operand not set", [](v1::Graph& g) { g.mutable_nodes(0)->add_operands(); }, kBad, "node '%t': operand 1 is not set"},
-      {"literal not set", [](v1::Graph& g) { g.mutable_nodes(0)->add_operands()->mutable_literal(); }, kBad, "a literal has no value"},
-      {"operand of the future", [](v1::Graph& g) { g.mutable_nodes(0)->mutable_operands(0)->set_value_index(1); }, kBad, "operand 0 is value 1"},
-      {"negative operand", [](v1::Graph& g) { g.mutable_nodes(0)->mutable_operands(0)->set_value_index(-1); }, kBad, "operand 0 is value -1"},
+      {"operand not set", [](v1::Graph& g) { g.mutable_nodes(0)->add_operands(); }, kBad,
+       "node '%t': operand 1 is not set"},
+      {"literal not set", [](v1::Graph& g) { g.mutable_nodes(0)->add_operands()->mutable_literal(); }, kBad,
+       "a literal has no value"},
+      {"operand of the future", [](v1::Graph& g) { g.mutable_nodes(0)->mutable_operands(0)->set_value_index(1); }, kBad,
+       "operand 0 is value 1"},
+      {"negative operand", [](v1::Graph& g) { g.mutable_nodes(0)->mutable_operands(0)->set_value_index(-1); }, kBad,
+       "operand 0 is value -1"},
       {"operand beyond 32 bits",
-       [](v1::Graph& g) { g.mutable_nodes(0)->mutable_operands(0)->set_value_index(int64_t{1} << 32); }, kBad, "operand 0 is value 4294967296"},
-      {"operand by unknown name", [](v1::Graph& g) { g.mutable_nodes(0)->mutable_operands(0)->set_value_name("q"); }, kBad, "operand 0 is 'q'"},
-      {"operand is its own result", [](v1::Graph& g) { g.mutable_nodes(0)->mutable_operands(0)->set_value_name("t"); }, kBad, "operand 0 is 't'"},
-      {"attribute not set", [](v1::Graph& g) { (*g.mutable_nodes(0)->mutable_attributes())["dims"]; }, kBad, "attribute 'dims' has no value"},
+       [](v1::Graph& g) { g.mutable_nodes(0)->mutable_operands(0)->set_value_index(int64_t{1} << 32); }, kBad,
+       "operand 0 is value 4294967296"},
+      {"operand by unknown name", [](v1::Graph& g) { g.mutable_nodes(0)->mutable_operands(0)->set_value_name("q"); },
+       kBad, "operand 0 is 'q'"},
+      {"operand is its own result", [](v1::Graph& g) { g.mutable_nodes(0)->mutable_operands(0)->set_value_name("t"); },
+       kBad, "operand 0 is 't'"},
+      {"attribute not set", [](v1::Graph& g) { (*g.mutable_nodes(0)->mutable_attributes())["dims"]; }, kBad,
+       "attribute 'dims' has no value"},
       {"attribute of unknown dtype",
-       [](v1::Graph& g) { (*g.mutable_nodes(0)->mutable_attributes())["dtype"].set_dtype_value(static_cast<v1::DataType>(77)); }, kBad, "dtype 77"},
+       [](v1::Graph& g) {
+         (*g.mutable_nodes(0)->mutable_attributes())["dtype"].set_dtype_value(static_cast<v1::DataType>(77));
+       },
+       kBad, "dtype 77"},
       {"output not set", [](v1::Graph& g) { g.mutable_outputs(0)->clear_value(); }, kBad, "output 'y' names no value"},
-      {"output of nothing", [](v1::Graph& g) { g.mutable_outputs(0)->set_value_index(std::numeric_limits<int64_t>::max()); }, kBad,
+      {"output of nothing",
+       [](v1::Graph& g) { g.mutable_outputs(0)->set_value_index(std::numeric_limits<int64_t>::max()); }, kBad,
        "output 'y' returns a value that the graph does not define"},
-      {"op set of the future", [](v1::Graph& g) { g.set_opset_version(2); }, absl::StatusCode::kUnimplemented, "op set 2 is newer"},
+      {"op set of the future", [](v1::Graph& g) { g.set_opset_version(2); }, absl::StatusCode::kUnimplemented,
+       "op set 2 is newer"},
       {"negative op set", [](v1::Graph& g) { g.set_opset_version(-1); }, kBad, "'opset_version' is negative"},
   };
   for (const HostileCase& c : cases) {
@@ -228,7 +250,8 @@ TEST(GraphCodecTest, EmptyMessageIsNoCrash) {
 TEST(GraphCodecTest, LimitsOnNodesAndConstantsAreKept) {
   GraphLimits limits;
   limits.max_nodes = 0;
-  EXPECT_THAT(GraphFromProto(SmallMessage(), limits), StatusIs(absl::StatusCode::kInvalidArgument, "1 nodes, over the limit of 0"));
+  EXPECT_THAT(GraphFromProto(SmallMessage(), limits),
+              StatusIs(absl::StatusCode::kInvalidArgument, "1 nodes, over the limit of 0"));
   limits = GraphLimits();
   limits.max_constant_bytes = 7;
   v1::Graph proto = SmallMessage();

@@ -26,7 +26,8 @@ CallRecord Record() {
 
 TEST(CallLogTest, TextLineQuotesWhatIsNotPlain) {
   EXPECT_EQ(FormatLogLine(LogFormat::kText, LogLevel::kInfo, "call", CallFields(Record())),
-            "level=info event=call request_id=id-1 method=CompileService/Compile code=INVALID_ARGUMENT latency_us=1234 queue_us=5 "
+            "level=info event=call request_id=id-1 method=CompileService/Compile code=INVALID_ARGUMENT latency_us=1234 "
+            "queue_us=5 "
             "request_bytes=67 response_bytes=0 peer=ipv4:127.0.0.1:5 reason=GRAPH_SYNTAX "
             "message=\"line 1: \\\"quoted\\\"\\nnext=1\"");
 }

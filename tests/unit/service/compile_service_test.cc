@@ -148,7 +148,8 @@ TEST(CompileServiceTest, VerifyPassesTensorsAndToleranceOnAndAnswersComparisons)
   EXPECT_TRUE(engine.last_expected().empty());
   for (const double bad : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
     request->mutable_tolerance()->set_rtol(bad);
-    EXPECT_THAT(handler.Verify(request, {}), StatusIs(absl::StatusCode::kInvalidArgument, "'tolerance' must not be negative"));
+    EXPECT_THAT(handler.Verify(request, {}),
+                StatusIs(absl::StatusCode::kInvalidArgument, "'tolerance' must not be negative"));
   }
 }
 

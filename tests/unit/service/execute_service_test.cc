@@ -15,7 +15,8 @@ namespace {
 
 using ::fuseline::testing::StatusIs;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr char kText[] = "graph g(a: f32[], b: f32[]) {\n  %s = add(a, b)\n  %d = sub(a, b)\n  return s = %s, d = %d\n}\n";
+constexpr char kText[] =
+    "graph g(a: f32[], b: f32[]) {\n  %s = add(a, b)\n  %d = sub(a, b)\n  return s = %s, d = %d\n}\n";
 
 void AddInput(v1::ExecuteRequest& request, const std::string& name, float value) {
   v1::InputTensor* input = request.add_inputs();

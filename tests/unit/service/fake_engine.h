@@ -1,6 +1,6 @@
-// An engine for tests of the service: "compiles" every graph to an artifact with its signature, and runs it by giving output i a copy of
-// input i (modulo the number of inputs). What it was asked is recorded; errors and blocking are injected.
-// Thread-safety: thread-safe.
+// An engine for tests of the service: "compiles" every graph to an artifact with its signature, and runs it by giving
+// output i a copy of input i (modulo the number of inputs). What it was asked is recorded; errors and blocking are
+// injected. Thread-safety: thread-safe.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,8 @@ namespace fuseline::service {
 class FakeEngine : public Engine {
  public:
   // Set before the server starts.
-  absl::Status error;                                // what every call answers, if not OK
-  std::function<absl::Status()> on_compile;          // called in Compile and Execute, outside the lock; may block or throw
+  absl::Status error;                        // what every call answers, if not OK
+  std::function<absl::Status()> on_compile;  // called in Compile and Execute, outside the lock; may block or throw
   std::function<absl::Status(const executor::ExecuteOptions&)> on_execute;
   EngineInfo info = {{{Target::Cpu(), true, true, ""}, {Target::Cuda(90), true, false, "no driver"}},
                      {{0, "fake device", Target::Cpu(), 1 << 30, true, 3, 1}},
@@ -69,7 +69,8 @@ class FakeEngine : public Engine {
     absl::MutexLock lock(&mutex_);
     const auto it = artifacts_.find(fingerprint);
     if (it == artifacts_.end()) {
-      return MakeError(absl::StatusCode::kNotFound, ErrorReason::kFingerprintUnknown, fingerprint.ToHex(), "no artifact has this fingerprint");
+      return MakeError(absl::StatusCode::kNotFound, ErrorReason::kFingerprintUnknown, fingerprint.ToHex(),
+                       "no artifact has this fingerprint");
     }
     CompileResult result;
     result.artifact = it->second;
@@ -110,8 +111,8 @@ class FakeEngine : public Engine {
     execution.run_micros = 2'000'000.25;
     return execution;
   }
-  absl::StatusOr<VerifyResult> Verify(const CompileRequest& request, const std::vector<Tensor>& inputs, const std::vector<Tensor>& expected,
-                                      const Tolerance& tolerance) override {
+  absl::StatusOr<VerifyResult> Verify(const CompileRequest& request, const std::vector<Tensor>& inputs,
+                                      const std::vector<Tensor>& expected, const Tolerance& tolerance) override {
     absl::StatusOr<CompileResult> compiled = Compile(request);
     if (!compiled.ok()) return compiled.status();
     absl::MutexLock lock(&mutex_);
@@ -131,8 +132,8 @@ class FakeEngine : public Engine {
     result.outputs.push_back(comparison);
     return result;
   }
-  absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
-                                              int iterations) override {
+  absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+                                              int warmup, int iterations) override {
     return Unimplemented("", "fake");
   }
   absl::StatusOr<StageDump> DumpStages(const CompileRequest& request) override {

@@ -124,17 +124,21 @@ TEST(MessageCodecTest, HostileTensorIsRefused) {
       {"no dtype", [](v1::Tensor& t) { t.clear_dtype(); }, "dtype 0"},
       {"unknown dtype", [](v1::Tensor& t) { t.set_dtype(static_cast<v1::DataType>(258)); }, "dtype 258"},
       {"negative dim", [](v1::Tensor& t) { t.set_shape(0, -4); }, "dim -4 is negative"},
-      {"negative beside zero", [](v1::Tensor& t) { t.set_shape(0, 0), t.add_shape(-1), t.clear_data(); }, "dim -1 is negative"},
+      {"negative beside zero", [](v1::Tensor& t) { t.set_shape(0, 0), t.add_shape(-1), t.clear_data(); },
+       "dim -1 is negative"},
       {"too few bytes", [](v1::Tensor& t) { t.mutable_data()->pop_back(); }, "15 bytes of data, not 16"},
       {"too many bytes", [](v1::Tensor& t) { t.mutable_data()->push_back('x'); }, "17 bytes of data, not 16"},
-      {"overflowing shape", [](v1::Tensor& t) { t.add_shape(std::numeric_limits<int64_t>::max()); }, "more elements than the limit"},
-      {"overflowing product", [](v1::Tensor& t) { t.set_shape(0, int64_t{1} << 40), t.add_shape(int64_t{1} << 40); }, "more elements than the limit"},
+      {"overflowing shape", [](v1::Tensor& t) { t.add_shape(std::numeric_limits<int64_t>::max()); },
+       "more elements than the limit"},
+      {"overflowing product", [](v1::Tensor& t) { t.set_shape(0, int64_t{1} << 40), t.add_shape(int64_t{1} << 40); },
+       "more elements than the limit"},
       {"rank over the limit",
        [](v1::Tensor& t) {
          for (int i = 0; i < 12; ++i) t.add_shape(1);
        },
        "rank 13 is over the limit of 12"},
-      {"bool of 2", [](v1::Tensor& t) { t.set_dtype(v1::DATA_TYPE_BOOL), t.set_data(std::string("\0\1\2\0", 4)); }, "neither 0 nor 1"},
+      {"bool of 2", [](v1::Tensor& t) { t.set_dtype(v1::DATA_TYPE_BOOL), t.set_data(std::string("\0\1\2\0", 4)); },
+       "neither 0 nor 1"},
   };
   for (const TensorCase& c : cases) {
     v1::Tensor proto = F32Tensor({4}, {1, 2, 3, 4});
@@ -151,7 +155,8 @@ TEST(MessageCodecTest, TensorsBindByNameOrByPosition) {
   const auto values = [&](const std::vector<TensorArgument>& arguments) {
     const absl::StatusOr<std::vector<Tensor>> tensors = BindTensors(names, arguments, "input", limits, nullptr);
     EXPECT_OK(tensors);
-    return tensors.ok() ? std::vector<double>{(*tensors)[0].GetDouble(0), (*tensors)[1].GetDouble(0)} : std::vector<double>();
+    return tensors.ok() ? std::vector<double>{(*tensors)[0].GetDouble(0), (*tensors)[1].GetDouble(0)}
+                        : std::vector<double>();
   };
   EXPECT_EQ(values({{"", &one}, {"", &two}}), (std::vector<double>{1, 2}));
   EXPECT_EQ(values({{"b", &one}, {"a", &two}}), (std::vector<double>{2, 1}));

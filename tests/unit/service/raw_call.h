@@ -1,5 +1,5 @@
-// Calls a method by name with a serialised message, for services whose messages have no generated code here (health, reflection). The
-// request is one message; the response must be one too.
+// Calls a method by name with a serialised message, for services whose messages have no generated code here (health,
+// reflection). The request is one message; the response must be one too.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -11,8 +11,8 @@
 
 namespace fuseline::service {
 
-inline grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method, const std::string& request,
-                            std::string& response) {
+inline grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                            const std::string& request, std::string& response) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));

@@ -50,10 +50,27 @@ TEST(ServerFlagsTest, NoFlagsGiveTheDocumentedDefaults) {
 }
 
 TEST(ServerFlagsTest, EveryFlagArrives) {
-  const FlagsOutcome outcome = Parse({"--listen", "unix:/tmp/x", "--cache_dir=/c", "--cache_memory_mb=1", "--cache_disk_mb=2", "--compile_threads=3",
-                                      "--host_compiler=clang++", "--nvrtc_path=/a", "--nvrtc_path=/b", "--cpu_devices=4", "--cpu_threads=5",
-                                      "--no-cuda", "--max_nodes=6", "--max_rank=7", "--max_elements=8", "--max_constant_mb=9",
-                                      "--max_message_mb=10", "--max_queue=11", "--drain_seconds=12", "--log_level=error", "--log_format=json",
+  const FlagsOutcome outcome = Parse({"--listen",
+                                      "unix:/tmp/x",
+                                      "--cache_dir=/c",
+                                      "--cache_memory_mb=1",
+                                      "--cache_disk_mb=2",
+                                      "--compile_threads=3",
+                                      "--host_compiler=clang++",
+                                      "--nvrtc_path=/a",
+                                      "--nvrtc_path=/b",
+                                      "--cpu_devices=4",
+                                      "--cpu_threads=5",
+                                      "--no-cuda",
+                                      "--max_nodes=6",
+                                      "--max_rank=7",
+                                      "--max_elements=8",
+                                      "--max_constant_mb=9",
+                                      "--max_message_mb=10",
+                                      "--max_queue=11",
+                                      "--drain_seconds=12",
+                                      "--log_level=error",
+                                      "--log_format=json",
                                       "--port_file=/p"});
   ASSERT_TRUE(outcome.flags.has_value()) << outcome.output;
   const ServerFlags& flags = *outcome.flags;
@@ -81,8 +98,10 @@ TEST(ServerFlagsTest, EveryFlagArrives) {
 }
 
 TEST(ServerFlagsTest, ConfigFileHasTheSameNamesAndTheCommandLineWins) {
-  const std::string path = WriteFile("fuseline.toml", "# a comment\nlisten = \"0.0.0.0:1\"\nmax_queue = 5\ncuda = false\nnvrtc_path = [\"/a\", \"/b\"]\n"
-                                                      "cache_dir = \"\"\nlog_format = \"json\"\n");
+  const std::string path =
+      WriteFile("fuseline.toml",
+                "# a comment\nlisten = \"0.0.0.0:1\"\nmax_queue = 5\ncuda = false\nnvrtc_path = [\"/a\", \"/b\"]\n"
+                "cache_dir = \"\"\nlog_format = \"json\"\n");
   const FlagsOutcome outcome = Parse({absl::StrCat("--config=", path), "--max_queue=6"});
   ASSERT_TRUE(outcome.flags.has_value()) << outcome.output;
   EXPECT_EQ(outcome.flags->server.listen, "0.0.0.0:1");

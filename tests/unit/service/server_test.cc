@@ -74,7 +74,8 @@ class ServerTest : public ::testing::Test {
   }
 
   std::string Health(const std::string& service = "") {
-    const std::string request = service.empty() ? "" : std::string("\x0a") + static_cast<char>(service.size()) + service;
+    const std::string request =
+        service.empty() ? "" : std::string("\x0a") + static_cast<char>(service.size()) + service;
     std::string response;
     const grpc::Status status = CallRaw(channel_, kHealthCheck, request, response);
     return status.ok() ? response : status.error_message();
@@ -202,7 +203,9 @@ TEST_F(ServerTest, MethodsOfLaterVersionsSaySo) {
   Start();
   const auto check = [](const grpc::Status& status, const std::string& method) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method;
-    EXPECT_TRUE(absl::StrContains(status.error_message(), absl::StrCat("method '", method, "' comes in a later version"))) << status.error_message();
+    EXPECT_TRUE(
+        absl::StrContains(status.error_message(), absl::StrCat("method '", method, "' comes in a later version")))
+        << status.error_message();
     EXPECT_EQ(Detail<google::rpc::ErrorInfo>(status).reason(), "UNSUPPORTED");
   };
   {
@@ -270,7 +273,8 @@ TEST_F(ServerTest, HealthAndReflectionAreServed) {
   const grpc::Status status =
       CallRaw(channel_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "\x3a\x01*", services);
   ASSERT_TRUE(status.ok()) << status.error_message();
-  for (const char* name : {"fuseline.v1.CompileService", "fuseline.v1.ExecuteService", "fuseline.v1.AdminService", "grpc.health.v1.Health"}) {
+  for (const char* name : {"fuseline.v1.CompileService", "fuseline.v1.ExecuteService", "fuseline.v1.AdminService",
+                           "grpc.health.v1.Health"}) {
     EXPECT_TRUE(absl::StrContains(services, name)) << name;
   }
 }

@@ -50,24 +50,41 @@ struct CodeCase {
 
 TEST(StatusCodecTest, EachCodeHasItsDetails) {
   const CodeCase cases[] = {
-      {absl::StatusCode::kInvalidArgument, ErrorReason::kGraphTypeMismatch, grpc::StatusCode::INVALID_ARGUMENT, "GRAPH_TYPE_MISMATCH", true, false, false, false, false},
-      {absl::StatusCode::kNotFound, ErrorReason::kFingerprintUnknown, grpc::StatusCode::NOT_FOUND, "FINGERPRINT_UNKNOWN", false, false, false, true, false},
-      {absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, grpc::StatusCode::FAILED_PRECONDITION, "TARGET_NOT_AVAILABLE", false, false, true, false, false},
-      {absl::StatusCode::kUnimplemented, ErrorReason::kUnsupported, grpc::StatusCode::UNIMPLEMENTED, "UNSUPPORTED", false, false, false, false, false},
-      {absl::StatusCode::kResourceExhausted, ErrorReason::kQueueFull, grpc::StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL", false, true, false, false, false},
-      {absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, grpc::StatusCode::RESOURCE_EXHAUSTED, "DEVICE_MEMORY", false, true, false, false, false},
-      {absl::StatusCode::kUnavailable, ErrorReason::kDraining, grpc::StatusCode::UNAVAILABLE, "DRAINING", false, true, false, false, false},
-      {absl::StatusCode::kDeadlineExceeded, ErrorReason::kUnspecified, grpc::StatusCode::DEADLINE_EXCEEDED, "CANCELLED", false, false, false, false, false},
-      {absl::StatusCode::kCancelled, ErrorReason::kCancelled, grpc::StatusCode::CANCELLED, "CANCELLED", false, false, false, false, false},
-      {absl::StatusCode::kDataLoss, ErrorReason::kDataLoss, grpc::StatusCode::DATA_LOSS, "DATA_LOSS", false, false, false, true, false},
-      {absl::StatusCode::kAlreadyExists, ErrorReason::kUnspecified, grpc::StatusCode::ALREADY_EXISTS, "UNSPECIFIED", false, false, false, true, false},
-      {absl::StatusCode::kInternal, ErrorReason::kCompilerFailed, grpc::StatusCode::INTERNAL, "COMPILER_FAILED", false, false, false, false, true},
-      {absl::StatusCode::kPermissionDenied, ErrorReason::kUnspecified, grpc::StatusCode::PERMISSION_DENIED, "UNSPECIFIED", false, false, false, false, false},
-      {absl::StatusCode::kUnauthenticated, ErrorReason::kUnspecified, grpc::StatusCode::UNAUTHENTICATED, "UNSPECIFIED", false, false, false, false, false},
+      {absl::StatusCode::kInvalidArgument, ErrorReason::kGraphTypeMismatch, grpc::StatusCode::INVALID_ARGUMENT,
+       "GRAPH_TYPE_MISMATCH", true, false, false, false, false},
+      {absl::StatusCode::kNotFound, ErrorReason::kFingerprintUnknown, grpc::StatusCode::NOT_FOUND,
+       "FINGERPRINT_UNKNOWN", false, false, false, true, false},
+      {absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, grpc::StatusCode::FAILED_PRECONDITION,
+       "TARGET_NOT_AVAILABLE", false, false, true, false, false},
+      {absl::StatusCode::kUnimplemented, ErrorReason::kUnsupported, grpc::StatusCode::UNIMPLEMENTED, "UNSUPPORTED",
+       false, false, false, false, false},
+      {absl::StatusCode::kResourceExhausted, ErrorReason::kQueueFull, grpc::StatusCode::RESOURCE_EXHAUSTED,
+       "QUEUE_FULL", false, true, false, false, false},
+      {absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, grpc::StatusCode::RESOURCE_EXHAUSTED,
+       "DEVICE_MEMORY", false, true, false, false, false},
+      {absl::StatusCode::kUnavailable, ErrorReason::kDraining, grpc::StatusCode::UNAVAILABLE, "DRAINING", false, true,
+       false, false, false},
+      {absl::StatusCode::kDeadlineExceeded, ErrorReason::kUnspecified, grpc::StatusCode::DEADLINE_EXCEEDED, "CANCELLED",
+       false, false, false, false, false},
+      {absl::StatusCode::kCancelled, ErrorReason::kCancelled, grpc::StatusCode::CANCELLED, "CANCELLED", false, false,
+       false, false, false},
+      {absl::StatusCode::kDataLoss, ErrorReason::kDataLoss, grpc::StatusCode::DATA_LOSS, "DATA_LOSS", false, false,
+       false, true, false},
+      {absl::StatusCode::kAlreadyExists, ErrorReason::kUnspecified, grpc::StatusCode::ALREADY_EXISTS, "UNSPECIFIED",
+       false, false, false, true, false},
+      {absl::StatusCode::kInternal, ErrorReason::kCompilerFailed, grpc::StatusCode::INTERNAL, "COMPILER_FAILED", false,
+       false, false, false, true},
+      {absl::StatusCode::kPermissionDenied, ErrorReason::kUnspecified, grpc::StatusCode::PERMISSION_DENIED,
+       "UNSPECIFIED", false, false, false, false, false},
+      {absl::StatusCode::kUnauthenticated, ErrorReason::kUnspecified, grpc::StatusCode::UNAUTHENTICATED, "UNSPECIFIED",
+       false, false, false, false, false},
       // Codes that we never return.
-      {absl::StatusCode::kUnknown, ErrorReason::kUnspecified, grpc::StatusCode::INTERNAL, "INTERNAL_INVARIANT", false, false, false, false, true},
-      {absl::StatusCode::kAborted, ErrorReason::kUnspecified, grpc::StatusCode::INTERNAL, "INTERNAL_INVARIANT", false, false, false, false, true},
-      {absl::StatusCode::kOutOfRange, ErrorReason::kUnspecified, grpc::StatusCode::INTERNAL, "INTERNAL_INVARIANT", false, false, false, false, true},
+      {absl::StatusCode::kUnknown, ErrorReason::kUnspecified, grpc::StatusCode::INTERNAL, "INTERNAL_INVARIANT", false,
+       false, false, false, true},
+      {absl::StatusCode::kAborted, ErrorReason::kUnspecified, grpc::StatusCode::INTERNAL, "INTERNAL_INVARIANT", false,
+       false, false, false, true},
+      {absl::StatusCode::kOutOfRange, ErrorReason::kUnspecified, grpc::StatusCode::INTERNAL, "INTERNAL_INVARIANT",
+       false, false, false, false, true},
   };
   for (const CodeCase& c : cases) {
     const grpc::Status status = ToGrpcStatus(MakeError(c.in, c.reason, "%t3", "node '%t3': wrong"), "request-1");
@@ -95,16 +112,21 @@ TEST(StatusCodecTest, DetailsSayWhatTheyAreAbout) {
   auto details = Details(ToGrpcStatus(InvalidArgument(ErrorReason::kTensorMismatch, "x", "input 'x': rank 2"), "id"));
   EXPECT_EQ(Find<google::rpc::BadRequest>(details).field_violations(0).field(), "x");
   EXPECT_EQ(Find<google::rpc::BadRequest>(details).field_violations(0).description(), "input 'x': rank 2");
-  details = Details(ToGrpcStatus(MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "draining"), "id"));
+  details =
+      Details(ToGrpcStatus(MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "draining"), "id"));
   EXPECT_EQ(Find<google::rpc::RetryInfo>(details).retry_delay().seconds(), 1);
-  details = Details(ToGrpcStatus(MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kQueueFull, "", "full"), "id"));
+  details =
+      Details(ToGrpcStatus(MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kQueueFull, "", "full"), "id"));
   EXPECT_EQ(Find<google::rpc::RetryInfo>(details).retry_delay().nanos(), 500'000'000);
-  details = Details(ToGrpcStatus(MakeError(absl::StatusCode::kNotFound, ErrorReason::kHandleUnknown, "weights", "gone"), "id"));
+  details = Details(
+      ToGrpcStatus(MakeError(absl::StatusCode::kNotFound, ErrorReason::kHandleUnknown, "weights", "gone"), "id"));
   EXPECT_EQ(Find<google::rpc::ResourceInfo>(details).resource_type(), "tensor");
   EXPECT_EQ(Find<google::rpc::ResourceInfo>(details).resource_name(), "weights");
-  details = Details(ToGrpcStatus(MakeError(absl::StatusCode::kNotFound, ErrorReason::kFingerprintUnknown, "00ff", "gone"), "id"));
+  details = Details(
+      ToGrpcStatus(MakeError(absl::StatusCode::kNotFound, ErrorReason::kFingerprintUnknown, "00ff", "gone"), "id"));
   EXPECT_EQ(Find<google::rpc::ResourceInfo>(details).resource_type(), "artifact");
-  details = Details(ToGrpcStatus(MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, "cuda:sm_90", "no"), "id"));
+  details = Details(ToGrpcStatus(
+      MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, "cuda:sm_90", "no"), "id"));
   EXPECT_EQ(Find<google::rpc::PreconditionFailure>(details).violations(0).type(), "TARGET_NOT_AVAILABLE");
   EXPECT_EQ(Find<google::rpc::PreconditionFailure>(details).violations(0).subject(), "cuda:sm_90");
   details = Details(ToGrpcStatus(Internal("bug"), "request-9"));
@@ -119,7 +141,8 @@ TEST(StatusCodecTest, InvalidArgumentWithoutSubjectHasNoBadRequest) {
 
 TEST(StatusCodecTest, LongMessageIsCutToFitIntoMetadata) {
   const std::string message(100'000, 'x');
-  const grpc::Status status = ToGrpcStatus(InvalidArgument(ErrorReason::kGraphSyntax, std::string(10'000, 's'), message), "id");
+  const grpc::Status status =
+      ToGrpcStatus(InvalidArgument(ErrorReason::kGraphSyntax, std::string(10'000, 's'), message), "id");
   EXPECT_LT(status.error_message().size(), 1300u);
   EXPECT_EQ(status.error_message().substr(0, 1200), message.substr(0, 1200));
   // In base64 with the message beside it.
@@ -141,8 +164,8 @@ TEST(StatusCodecTest, BytesThatAreNoUtf8AreReplaced) {
        "b",
        "a?b"},
       {"\xc3", "?"},
-      {"\xc0\x80", "??"},          // overlong
-      {"\xed\xa0\x80", "???"},     // a surrogate
+      {"\xc0\x80", "??"},            // overlong
+      {"\xed\xa0\x80", "???"},       // a surrogate
       {"\xf4\x90\x80\x80", "????"},  // above U+10FFFF
       {"\xe2\x82", "??"},
   };
