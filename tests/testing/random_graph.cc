@@ -1,0 +1,81 @@
+#include "tests/testing/random_graph.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "common/ir/verify_graph.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+#include "common/status/str_cat.h"
+#include "tests/testing/graph_sampler.h"
+
+namespace fuseline::testing {
+namespace {
+
+// How often an op of each kind is drawn.
+int Weight(OpKind kind) {
+  switch (kind) {
+    case OpKind::kPointwise:
+      return 60;
+    case OpKind::kView:
+      return 17;
+    case OpKind::kReduction:
+      return 11;
+    case OpKind::kComposite:
+      return 6;
+    case OpKind::kCreation:
+      return 6;
+    case OpKind::kUnsupported:
+      break;
+  }
+  return 0;
+}
+
+// Ops that graphs are full of, drawn more often than an equal share among a hundred pointwise ops gives.
+const std::vector<std::string_view> kFrequent = {"add", "mul", "sub", "div", "where", "cast", "maximum", "exp", "relu", "neg"};
+
+const OpDef& DrawOp(RandomSource& random, const std::vector<const OpDef*>& ops) {
+  int64_t ticket = random.Below(100);
+  for (const OpKind kind : {OpKind::kPointwise, OpKind::kView, OpKind::kReduction, OpKind::kComposite, OpKind::kCreation}) {
+    ticket -= Weight(kind);
+    if (ticket >= 0) continue;
+    if (kind == OpKind::kPointwise && random.Chance(45)) return *FindOp(random.Pick(kFrequent));
+    std::vector<const OpDef*> of_kind;
+    std::copy_if(ops.begin(), ops.end(), std::back_inserter(of_kind), [&](const OpDef* op) { return op->kind == kind; });
+    return *random.Pick(of_kind);
+  }
+  return *ops.front();
+}
+
+}  // namespace
+
+std::vector<const OpDef*> RandomGraphOps() {
+  std::vector<const OpDef*> ops;
+  for (const OpDef* op : AllOps()) {
+    const std::string_view name = op->name;
+    if (op->kind != OpKind::kUnsupported && name != "widen" && name != "narrow") ops.push_back(op);
+  }
+  return ops;
+}
+
+absl::StatusOr<RandomGraph> MakeRandomGraph(uint64_t seed, const RandomGraphOptions& options) {
+  GraphSampler sampler(seed, options.max_elements);
+  const std::vector<const OpDef*> ops = RandomGraphOps();
+  // Mostly small graphs: they compile fast, and a failure is read fast.
+  RandomSource& random = sampler.random();
+  const int64_t most = random.Chance(60) ? 10 : random.Chance(70) ? 22 : options.max_ops;
+  const int64_t count = random.Between(1, std::min<int64_t>(most, options.max_ops));
+  const int64_t turn = random.Below(count);
+  for (int64_t k = 0; k < count && sampler.op_count() < options.max_ops; ++k) {
+    const OpDef& def = k == turn ? *ops[seed % ops.size()] : DrawOp(random, ops);
+    FUSELINE_RETURN_IF_ERROR(Wrap(sampler.AddOp(def), StrCat("seed ", seed, ", op '", def.name, "'")));
+  }
+  RandomGraph result;
+  result.seed = seed;
+  FUSELINE_ASSIGN_OR_RETURN(result.graph, sampler.Finish());
+  result.inputs = std::move(sampler.inputs());
+  FUSELINE_RETURN_IF_ERROR(Wrap(VerifyGraph(result.graph), StrCat("seed ", seed)));
+  return result;
+}
+
+}  // namespace fuseline::testing
