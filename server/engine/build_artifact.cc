@@ -44,7 +44,13 @@ absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target&
   clock.Finish("fuse");
   FUSELINE_ASSIGN_OR_RETURN(out.kernels, codegen::GenerateKernels(out.loops, out.fusion, target, options));
   for (size_t i = 0; i < out.kernels.plan.inputs.size(); ++i) out.kernels.plan.inputs[i].name = canonical.value(canonical.inputs[i]).name;
-  for (size_t o = 0; o < out.kernels.plan.outputs.size(); ++o) out.kernels.plan.outputs[o].name = canonical.outputs[o].name;
+  for (size_t o = 0; o < out.kernels.plan.outputs.size(); ++o) {
+    PlanTensor& t = out.kernels.plan.outputs[o];
+    t.name = canonical.outputs[o].name;
+    // The loops may keep fewer dims (a reduction with keepdim): the elements and their order are the same.
+    t.shape = canonical.type(canonical.outputs[o].value).shape();
+    t.strides = DenseStrides(t.shape);
+  }
   clock.Finish("generate");
   return out;
 }

@@ -83,11 +83,12 @@ class Scheduler {
   }
 
  private:
-  // The loop along which most bytes are contiguous; -1 where none is.
+  // The loop along which most of the bytes that passes move are contiguous; -1 where none is.
   static int32_t BestVar(const KernelBody& body) {
     std::vector<int64_t> score(body.extents.size(), 0);
+    const bool reduces = !body.reductions.empty();
     for (const BodyInstr& i : body.instrs) {
-      if (i.kind != BodyInstr::Kind::kLoad) continue;
+      if (i.kind != BodyInstr::Kind::kLoad || (reduces && !i.full)) continue;  // what is read once a row hardly counts
       const BodyParam& p = body.params[static_cast<size_t>(i.param)];
       const int64_t weight = std::max<int64_t>(1, p.element_count) * DTypeSizeBytes(p.dtype);
       for (size_t v = 0; v < score.size(); ++v) {
@@ -95,6 +96,7 @@ class Scheduler {
       }
     }
     for (const BodyStore& s : body.stores) {
+      if (reduces && !s.full) continue;
       const BodyParam& p = body.params[static_cast<size_t>(s.param)];
       for (size_t v = 0; v < score.size(); ++v) {
         if (s.offset.Coefficient(static_cast<int32_t>(v)) == 1) score[v] += p.element_count * DTypeSizeBytes(p.dtype);
@@ -102,6 +104,7 @@ class Scheduler {
     }
     int32_t best = -1;
     for (size_t v = 0; v < score.size(); ++v) {
+      if (body.bound && body.bound->start.Uses(static_cast<int32_t>(v))) continue;  // lanes must end together
       // Later (inner) loops win ties.
       if (score[v] > 0 && (best < 0 || score[v] >= score[static_cast<size_t>(best)])) best = static_cast<int32_t>(v);
     }
