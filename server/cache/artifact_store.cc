@@ -1,0 +1,36 @@
+// Tested by tests/unit/server/tiered_artifact_store_test.cc
+#include "server/cache/artifact_store.h"
+
+#include <utility>
+
+#include "common/status/status_macros.h"
+
+namespace fuseline::cache {
+
+std::string_view OutcomeName(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kMiss:
+      return "miss";
+    case Outcome::kMemoryHit:
+      return "memory-hit";
+    case Outcome::kDiskHit:
+      return "disk-hit";
+    case Outcome::kJoined:
+      return "joined";
+    case Outcome::kSharedHit:
+      return "shared-hit";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<Lookup> ArtifactStore::GetOrBuild(const Fingerprint& key, const Builder& build) {
+  absl::StatusOr<Lookup> found = Get(key);
+  if (found.ok() && found->artifact != nullptr) return found;
+  Lookup built;
+  FUSELINE_ASSIGN_OR_RETURN(built.artifact, build());
+  // What can't be kept can still be used; the level that failed has counted it.
+  Put(key, built.artifact).IgnoreError();
+  return built;
+}
+
+}  // namespace fuseline::cache

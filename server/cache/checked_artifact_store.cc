@@ -1,0 +1,54 @@
+// Tested by tests/unit/server/checked_artifact_store_test.cc
+#include <atomic>
+#include <utility>
+
+#include "common/artifact/codec/artifact_codec.h"
+#include "common/status/status_macros.h"
+#include "server/cache/artifact_store.h"
+
+namespace fuseline::cache {
+namespace {
+
+class CheckedArtifactStore : public ArtifactStore {
+ public:
+  CheckedArtifactStore(std::unique_ptr<ArtifactStore> inner, std::string compiler_identity)
+      : inner_(std::move(inner)), compiler_identity_(std::move(compiler_identity)) {}
+
+  absl::StatusOr<Lookup> Get(const Fingerprint& key) override {
+    FUSELINE_ASSIGN_OR_RETURN(Lookup found, inner_->Get(key));
+    if (found.artifact == nullptr || IsGood(key, found)) return found;
+    ++corrupt_;
+    inner_->Delete(key).IgnoreError();  // it is not used, whether or not it can be removed
+    return Lookup{};
+  }
+
+  absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override { return inner_->Put(key, artifact); }
+  absl::Status Delete(const Fingerprint& key) override { return inner_->Delete(key); }
+
+  // What was dropped here counts for the level nearest to the caller.
+  void AddStats(StoreStats& stats) const override {
+    const size_t first = stats.levels.size();
+    inner_->AddStats(stats);
+    if (stats.levels.size() > first) stats.levels[first].corrupt += corrupt_;
+  }
+
+ private:
+  // The plan is not looked at again on every memory hit: it was when it came in.
+  bool IsGood(const Fingerprint& key, const Lookup& found) const {
+    const Artifact& artifact = *found.artifact;
+    if (artifact.fingerprint != key || artifact.compiler_identity != compiler_identity_) return false;
+    return found.outcome == Outcome::kMemoryHit || ValidateArtifact(artifact).ok();
+  }
+
+  const std::unique_ptr<ArtifactStore> inner_;
+  const std::string compiler_identity_;
+  std::atomic<int64_t> corrupt_{0};
+};
+
+}  // namespace
+
+std::unique_ptr<ArtifactStore> MakeCheckedStore(std::unique_ptr<ArtifactStore> inner, std::string compiler_identity) {
+  return std::make_unique<CheckedArtifactStore>(std::move(inner), std::move(compiler_identity));
+}
+
+}  // namespace fuseline::cache

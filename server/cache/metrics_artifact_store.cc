@@ -1,0 +1,73 @@
+// Tested by tests/unit/server/metrics_artifact_store_test.cc
+#include <atomic>
+#include <utility>
+
+#include "server/cache/artifact_store.h"
+
+namespace fuseline::cache {
+namespace {
+
+class MetricsArtifactStore : public ArtifactStore {
+ public:
+  explicit MetricsArtifactStore(std::unique_ptr<ArtifactStore> inner) : inner_(std::move(inner)) {}
+
+  absl::StatusOr<Lookup> Get(const Fingerprint& key) override {
+    absl::StatusOr<Lookup> found = inner_->Get(key);
+    Count(found);
+    return found;
+  }
+  absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override {
+    absl::Status status = inner_->Put(key, artifact);
+    if (!status.ok()) ++errors_;
+    return status;
+  }
+  absl::Status Delete(const Fingerprint& key) override { return inner_->Delete(key); }
+
+  absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build) override {
+    absl::StatusOr<Lookup> found = inner_->GetOrBuild(key, [&] {
+      absl::StatusOr<ArtifactPtr> built = build();
+      if (built.ok()) ++builds_;
+      return built;
+    });
+    Count(found);
+    return found;
+  }
+
+  // A last level "all" with the figures of requests, whatever level answered them; one that joined another's build is a miss.
+  void AddStats(StoreStats& stats) const override {
+    inner_->AddStats(stats);
+    stats.builds += builds_;
+    LevelStats all;
+    all.level = "all";
+    for (const LevelStats& level : stats.levels) {
+      all.corrupt += level.corrupt;
+      all.evictions += level.evictions;
+      all.errors += level.errors;
+    }
+    all.errors += errors_;
+    all.hits = hits_;
+    all.misses = misses_;
+    stats.levels.push_back(std::move(all));
+  }
+
+ private:
+  void Count(const absl::StatusOr<Lookup>& found) {
+    const bool hit = found.ok() && (found->outcome == Outcome::kMemoryHit || found->outcome == Outcome::kDiskHit ||
+                                    found->outcome == Outcome::kSharedHit);
+    ++(hit ? hits_ : misses_);
+  }
+
+  const std::unique_ptr<ArtifactStore> inner_;
+  std::atomic<int64_t> hits_{0};
+  std::atomic<int64_t> misses_{0};
+  std::atomic<int64_t> builds_{0};
+  std::atomic<int64_t> errors_{0};
+};
+
+}  // namespace
+
+std::unique_ptr<ArtifactStore> MakeMetricsStore(std::unique_ptr<ArtifactStore> inner) {
+  return std::make_unique<MetricsArtifactStore>(std::move(inner));
+}
+
+}  // namespace fuseline::cache
