@@ -46,6 +46,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
 endif()
 if(FUSELINE_WERROR)
   target_compile_options(fuseline_warnings INTERFACE -Werror)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # GCC 12 reports std::string's operator+ of its own library (GCC's bug 105651).
+    target_compile_options(fuseline_warnings INTERFACE -Wno-restrict)
+  endif()
 endif()
 
 # What every program links besides its libraries: tcmalloc (FuselineDependencies), since the stock allocator's first touch of large
