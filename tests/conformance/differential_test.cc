@@ -1,0 +1,212 @@
+// Every engine against the reference interpreter on random graphs (tests/testing/random_graph.h), within bounds that a running error
+// analysis gives for each element (tests/testing/error_bounds.h).
+//   differential_test [--graphs=500] [--seed=1] [--engines=cpu,cpu_unfused] [--numerics=both|fused|eager] [--unfused_every=4]
+//                     [--threads=N] [--stop_on_first] [--reduce=8] [--case_dir=DIR] [--print]
+//   seed: of the first graph; the others have the next ones. unfused_every: every how many graphs the engines run that have a kernel
+//   for each op, and so take long to compile. reduce: how many failing graphs are cut down. Environment variables FUSELINE_DIFF_GRAPHS
+//   and FUSELINE_DIFF_SEED stand in for the first two flags.
+// Without a device for an engine, it is left out; where none is left, the test is skipped.
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "common/ir/text_form.h"
+#include "common/status/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/testing/differential.h"
+#include "tests/testing/random_graph.h"
+
+#ifndef FUSELINE_DIFF_ENGINES
+#define FUSELINE_DIFF_ENGINES "cpu,cpu_unfused"
+#endif
+
+namespace fuseline::testing {
+namespace {
+
+struct Flags {
+  int64_t graphs = 500;
+  uint64_t seed = 1;
+  std::string engines = FUSELINE_DIFF_ENGINES;
+  std::string numerics = "both";
+  int64_t unfused_every = 4;
+  int threads = 0;
+  int reduce = 8;
+  bool stop_on_first = false;
+  bool print = false;
+  std::string case_dir = ".";
+  std::string program = "differential_test";
+};
+
+Flags& GlobalFlags() {
+  static Flags flags;
+  return flags;
+}
+
+struct Failure {
+  uint64_t seed = 0;
+  Mismatch mismatch;
+};
+
+// A failing graph with all that is needed to look into it.
+std::string Describe(EngineSet& engines, const RandomGraph& random, const Failure& failure, bool reduce) {
+  const Flags& flags = GlobalFlags();
+  std::string text = StrCat("seed ", random.seed, ", ", failure.mismatch.text, "\n  rerun: ", flags.program, " --graphs=1 --seed=",
+                            random.seed, " --unfused_every=1 --engines=", flags.engines, " --numerics=",
+                            NumericsName(failure.mismatch.numerics), "\n", PrintGraph(random.graph), "\n");
+  if (!reduce) return text;
+  CheckOptions check;
+  check.engines = {failure.mismatch.engine};
+  if (failure.mismatch.text.find("bit-equal") != std::string::npos) {
+    check.engines = failure.mismatch.engine == EngineKind::kCpu ? std::vector<EngineKind>{EngineKind::kCpu, EngineKind::kCpuUnfused}
+                                                                : std::vector<EngineKind>{EngineKind::kCuda, EngineKind::kCudaUnfused};
+  }
+  check.numerics = {failure.mismatch.numerics};
+  check.run_twice = failure.mismatch.text.find("two runs") != std::string::npos;
+  const auto fails = [&](const Graph& graph, const std::vector<Tensor>& inputs) {
+    const std::optional<Mismatch> mismatch = CheckGraph(engines, graph, inputs, check);
+    return mismatch.has_value() && mismatch->is_error == failure.mismatch.is_error;
+  };
+  const GraphWithInputs reduced = ReduceGraph(random.graph, random.inputs, fails);
+  const std::optional<Mismatch> mismatch = CheckGraph(engines, reduced.graph, reduced.inputs, check);
+  StrAppend(&text, "reduced: ", mismatch.has_value() ? mismatch->text : "does not fail any more", "\n", PrintGraph(reduced.graph), "\n");
+  const std::string name = StrCat("differential_seed_", random.seed);
+  const std::string path = StrCat(flags.case_dir, "/", name, ".json");
+  std::ofstream(path) << WriteCaseFile(MakeCaseFile(name, reduced, mismatch.value_or(failure.mismatch)));
+  StrAppend(&text, "  case file: ", path, "\n");
+  return text;
+}
+
+TEST(DifferentialTest, EveryEngineAgreesWithTheReferenceOnRandomGraphs) {
+  const Flags& flags = GlobalFlags();
+  auto created = EngineSet::Create(1);
+  ASSERT_TRUE(created.ok()) << created.status();
+  EngineSet& engines = **created;
+  std::vector<EngineKind> kinds;
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(flags.engines, ','))) {
+    const std::optional<EngineKind> kind = ParseEngineKind(name);
+    ASSERT_TRUE(kind.has_value()) << "no engine is called '" << name << "'";
+    const absl::Status can_run = engines.CanRun(*kind);
+    if (can_run.ok()) {
+      kinds.push_back(*kind);
+    } else {
+      std::cout << "left out: " << can_run.message() << "\n";
+    }
+  }
+  if (kinds.empty()) GTEST_SKIP() << "no device for " << flags.engines;
+
+  std::mutex mutex;
+  std::vector<Failure> failures;  // guarded by mutex, as is `total`
+  CheckCounts total;
+  std::atomic<int64_t> next = 0;
+  std::atomic<bool> stop = false;
+  const auto work = [&] {
+    CheckCounts counts;
+    for (int64_t k = next++; k < flags.graphs && !stop; k = next++) {
+      const uint64_t seed = flags.seed + static_cast<uint64_t>(k);
+      const absl::StatusOr<RandomGraph> random = MakeRandomGraph(seed);
+      Failure failure = {seed, {}};
+      if (!random.ok()) {
+        failure.mismatch = {EngineKind::kReference, Numerics::kFused, true, random.status().ToString()};
+        const std::lock_guard<std::mutex> lock(mutex);
+        failures.push_back(failure);
+        continue;
+      }
+      if (flags.print) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        std::cout << PrintGraph(random->graph) << std::endl;
+      }
+      CheckOptions check;
+      for (const EngineKind kind : kinds) {
+        if (!IsUnfused(kind) || k % flags.unfused_every == 0) check.engines.push_back(kind);
+      }
+      check.run_twice = k % 8 == 0;
+      if (flags.numerics != "both") {
+        check.numerics = {*ParseNumerics(flags.numerics)};
+      } else if (HasHalfValues(random->graph)) {
+        check.numerics = {Numerics::kFused, Numerics::kEager};
+      }
+      const std::optional<Mismatch> mismatch = CheckGraph(engines, random->graph, random->inputs, check, &counts);
+      if (!mismatch.has_value()) continue;
+      failure.mismatch = *mismatch;
+      if (flags.stop_on_first) stop = true;
+      const std::lock_guard<std::mutex> lock(mutex);
+      failures.push_back(failure);
+      std::cout << "FAILED seed " << seed << ", " << mismatch->text.substr(0, 300) << std::endl;
+    }
+    const std::lock_guard<std::mutex> lock(mutex);
+    total.runs += counts.runs;
+    total.outputs += counts.outputs;
+    total.checked_outputs += counts.checked_outputs;
+  };
+  std::vector<std::thread> threads;
+  const int count = flags.threads > 0 ? flags.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  for (int t = 0; t < count; ++t) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+
+  std::sort(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) { return a.seed < b.seed; });
+  int described = 0;
+  for (const Failure& failure : failures) {
+    const absl::StatusOr<RandomGraph> random = MakeRandomGraph(failure.seed);
+    if (!random.ok()) {
+      ADD_FAILURE() << "seed " << failure.seed << ": " << random.status();
+    } else {
+      ADD_FAILURE() << Describe(engines, *random, failure, described++ < flags.reduce);
+    }
+  }
+  std::cout << flags.graphs << " graphs, " << total.runs << " runs, " << total.outputs << " outputs, " << failures.size()
+            << " graphs failed\n";
+  // A bound that swallows everything would pass anything.
+  if (total.outputs > 100) {
+    EXPECT_GT(total.checked_outputs, 0.85 * static_cast<double>(total.outputs));
+  }
+}
+
+bool SetFlag(std::string_view argument) {
+  Flags& flags = GlobalFlags();
+  const size_t equals = argument.find('=');
+  const std::string_view name = argument.substr(0, equals);
+  const std::string value(equals == std::string_view::npos ? "" : argument.substr(equals + 1));
+  if (name == "--graphs") flags.graphs = std::atoll(value.c_str());
+  else if (name == "--seed") flags.seed = std::strtoull(value.c_str(), nullptr, 10);
+  else if (name == "--engines") flags.engines = value;
+  else if (name == "--numerics" && (value == "both" || ParseNumerics(value).ok())) flags.numerics = value;
+  else if (name == "--unfused_every") flags.unfused_every = std::max(1ll, std::atoll(value.c_str()));
+  else if (name == "--threads") flags.threads = std::atoi(value.c_str());
+  else if (name == "--reduce") flags.reduce = std::atoi(value.c_str());
+  else if (name == "--case_dir") flags.case_dir = value;
+  else if (name == "--stop_on_first") flags.stop_on_first = true;
+  else if (name == "--print") flags.print = true;
+  else return false;
+  return true;
+}
+
+}  // namespace
+
+// Sets the flags from the environment and the command line; false for an argument that is none.
+bool ParseDifferentialFlags(int argc, char** argv) {
+  GlobalFlags().program = argv[0];
+  if (const char* graphs = std::getenv("FUSELINE_DIFF_GRAPHS")) SetFlag(StrCat("--graphs=", graphs));
+  if (const char* seed = std::getenv("FUSELINE_DIFF_SEED")) SetFlag(StrCat("--seed=", seed));
+  for (int i = 1; i < argc; ++i) {
+    if (SetFlag(argv[i])) continue;
+    std::cerr << "unknown argument: " << argv[i] << "\n";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace fuseline::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (!fuseline::testing::ParseDifferentialFlags(argc, argv)) return 2;
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,271 @@
+#include "tests/testing/differential.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "common/ir/graph_builder.h"
+#include "common/ir/op_table.h"
+#include "common/ir/text_form.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+#include "common/status/str_cat.h"
+#include "server/reference/reference_interpreter.h"
+#include "tests/testing/error_bounds.h"
+
+namespace fuseline::testing {
+namespace {
+
+// Bit for bit, whatever the NaN. Empty where equal.
+std::string FirstBitDifference(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || a.shape() != b.shape()) return "the types differ";
+  const auto size = static_cast<size_t>(DTypeSizeBytes(a.dtype()));
+  for (int64_t i = 0; i < a.element_count(); ++i) {
+    const char* x = static_cast<const char*>(a.data()) + static_cast<size_t>(i) * size;
+    const char* y = static_cast<const char*>(b.data()) + static_cast<size_t>(i) * size;
+    if (std::memcmp(x, y, size) == 0) continue;
+    if (IsFloat(a.dtype()) && a.GetDouble(i) != a.GetDouble(i) && b.GetDouble(i) != b.GetDouble(i)) continue;
+    return StrCat("at ", ElementPosition(a.shape(), i), ": ", ElementText(a, i), " and ", ElementText(b, i));
+  }
+  return "";
+}
+
+// Ops whose results in f32 and f64 do not depend on what they are fused with. A NaN's bits may, so bitcasts are left out.
+bool IsPointwiseF32OrF64(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    const OpKind kind = node.def->kind;
+    if ((kind != OpKind::kPointwise && kind != OpKind::kView && kind != OpKind::kCreation) || node.op == "bitcast") return false;
+  }
+  return std::none_of(graph.values.begin(), graph.values.end(),
+                      [](const Value& v) { return IsHalf(v.type.dtype) || IsF8(v.type.dtype); });
+}
+
+std::string Where(EngineKind engine, Numerics numerics) { return StrCat(EngineName(engine), ", numerics ", NumericsName(numerics), ": "); }
+
+using Outputs = std::vector<Tensor>;
+
+std::optional<Mismatch> CheckSameBits(const Graph& graph, Numerics numerics, const std::map<EngineKind, Outputs>& results) {
+  const std::pair<EngineKind, EngineKind> pairs[] = {{EngineKind::kCpu, EngineKind::kCpuUnfused},
+                                                     {EngineKind::kCuda, EngineKind::kCudaUnfused}};
+  for (const auto& [fused, unfused] : pairs) {
+    const auto a = results.find(fused), b = results.find(unfused);
+    if (a == results.end() || b == results.end()) continue;
+    for (size_t i = 0; i < a->second.size(); ++i) {
+      const std::string difference = FirstBitDifference(a->second[i], b->second[i]);
+      if (difference.empty()) continue;
+      return Mismatch{fused, numerics, false,
+                      StrCat(Where(fused, numerics), "output '", graph.outputs[i].name, "' is not bit-equal to ", EngineName(unfused), "'s ",
+                             difference)};
+    }
+  }
+  return std::nullopt;
+}
+
+// The graph with `outputs` returned, `cuts` turned into inputs, and what is then dead dropped.
+absl::StatusOr<GraphWithInputs> Rebuild(const Graph& graph, const std::vector<Tensor>& inputs, const std::vector<ValueId>& outputs,
+                                        const std::map<ValueId, Tensor>& cuts) {
+  std::vector<bool> is_needed(graph.values.size(), false);
+  for (const ValueId id : outputs) is_needed[static_cast<size_t>(id)] = true;
+  std::vector<bool> node_needed(graph.nodes.size(), false);
+  for (size_t n = graph.nodes.size(); n-- > 0;) {
+    const Node& node = graph.nodes[n];
+    node_needed[n] = std::any_of(node.results.begin(), node.results.end(), [&](ValueId id) {
+      return is_needed[static_cast<size_t>(id)] && cuts.find(id) == cuts.end();
+    });
+    if (!node_needed[n]) continue;
+    for (const Operand& operand : node.operands) {
+      if (!operand.is_literal()) is_needed[static_cast<size_t>(operand.value)] = true;
+    }
+  }
+  GraphBuilder builder(graph.name);
+  GraphWithInputs result;
+  std::vector<ValueId> renamed(graph.values.size(), kNoValue);
+  const auto add_input = [&](ValueId id, const TensorType& type, const Tensor& tensor) -> absl::Status {
+    FUSELINE_ASSIGN_OR_RETURN(renamed[static_cast<size_t>(id)], builder.AddInput(graph.value(id).name, type));
+    result.inputs.push_back(tensor);
+    return absl::OkStatus();
+  };
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const ValueId id = graph.inputs[i];
+    if (is_needed[static_cast<size_t>(id)]) FUSELINE_RETURN_IF_ERROR(add_input(id, graph.type(id), inputs[i]));
+  }
+  for (const auto& [id, tensor] : cuts) {
+    if (is_needed[static_cast<size_t>(id)]) FUSELINE_RETURN_IF_ERROR(add_input(id, graph.type(id), tensor));
+  }
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    if (!node_needed[n]) continue;
+    const Node& node = graph.nodes[n];
+    std::vector<ValueId> results;
+    if (node.constant_bytes != nullptr) {
+      FUSELINE_ASSIGN_OR_RETURN(const ValueId id, builder.AddConstant(graph.type(node.results[0]), *node.constant_bytes));
+      results = {id};
+    } else {
+      std::vector<Operand> operands = node.operands;
+      for (Operand& operand : operands) {
+        if (!operand.is_literal()) operand.value = renamed[static_cast<size_t>(operand.value)];
+      }
+      FUSELINE_ASSIGN_OR_RETURN(results, builder.AddNode(node.op, operands, node.attrs));
+    }
+    for (size_t r = 0; r < results.size(); ++r) {
+      if (cuts.find(node.results[r]) == cuts.end()) renamed[static_cast<size_t>(node.results[r])] = results[r];
+    }
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    FUSELINE_RETURN_IF_ERROR(builder.AddOutput(StrCat("y", i), renamed[static_cast<size_t>(outputs[i])]));
+  }
+  result.graph = builder.Build();
+  return result;
+}
+
+// The reference's tensor of every result of every node; empty where it fails.
+std::map<ValueId, Tensor> AllValues(const Graph& graph, const std::vector<Tensor>& inputs) {
+  Graph all = graph;
+  all.outputs.clear();
+  std::vector<ValueId> ids;
+  for (const Node& node : graph.nodes) {
+    for (const ValueId id : node.results) {
+      all.outputs.push_back({StrCat("v", id), id});
+      ids.push_back(id);
+    }
+  }
+  std::map<ValueId, Tensor> values;
+  absl::StatusOr<std::vector<Tensor>> tensors = reference::Interpret(all, inputs);
+  if (!tensors.ok()) return values;
+  for (size_t i = 0; i < ids.size(); ++i) values[ids[i]] = (*tensors)[i];
+  return values;
+}
+
+std::vector<ValueId> OutputIds(const Graph& graph) {
+  std::vector<ValueId> ids;
+  for (const GraphOutput& output : graph.outputs) ids.push_back(output.value);
+  return ids;
+}
+
+}  // namespace
+
+bool HasHalfValues(const Graph& graph) {
+  return std::any_of(graph.values.begin(), graph.values.end(), [](const Value& v) { return IsHalf(v.type.dtype); });
+}
+
+std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs, const CheckOptions& check,
+                                   CheckCounts* counts) {
+  for (const Numerics numerics : check.numerics) {
+    CompileOptions options;
+    options.numerics = numerics;
+    const auto failed = [&](EngineKind engine, const std::string& text) {
+      return Mismatch{engine, numerics, true, StrCat(Where(engine, numerics), text)};
+    };
+    const absl::StatusOr<Outputs> want = reference::Interpret(graph, inputs, options);
+    if (!want.ok()) return failed(EngineKind::kReference, want.status().ToString());
+    const absl::StatusOr<Outputs> bounds = BoundErrors(graph, inputs, options);
+    if (!bounds.ok()) return failed(EngineKind::kReference, StrCat("bounds: ", bounds.status().ToString()));
+    if (counts != nullptr) {
+      for (size_t i = 0; i < want->size(); ++i) {
+        ++counts->outputs;
+        counts->checked_outputs += CheckedShare((*want)[i], (*bounds)[i]);
+      }
+    }
+    std::map<EngineKind, Outputs> results;
+    for (const EngineKind engine : check.engines) {
+      absl::StatusOr<Outputs> got = engines.Run(engine, graph, inputs, options);
+      if (!got.ok()) return failed(engine, got.status().ToString());
+      if (counts != nullptr) ++counts->runs;
+      if (got->size() != want->size()) return failed(engine, StrCat(got->size(), " outputs in place of ", want->size()));
+      for (size_t i = 0; i < got->size(); ++i) {
+        const OutputComparison c = CompareWithin(graph.outputs[i].name, (*got)[i], (*want)[i], (*bounds)[i]);
+        if (c.passed()) continue;
+        return Mismatch{engine, numerics, false,
+                        StrCat(Where(engine, numerics), "output '", c.name, "' ", c.first_mismatch, " (", c.mismatches, " of ", c.elements,
+                               " elements)")};
+      }
+      if (check.run_twice) {
+        const absl::StatusOr<Outputs> again = engines.Run(engine, graph, inputs, options);
+        if (!again.ok()) return failed(engine, again.status().ToString());
+        for (size_t i = 0; i < got->size(); ++i) {
+          const std::string difference = FirstBitDifference((*got)[i], (*again)[i]);
+          if (!difference.empty()) {
+            return Mismatch{engine, numerics, false,
+                            StrCat(Where(engine, numerics), "output '", graph.outputs[i].name, "' differs between two runs ", difference)};
+          }
+        }
+      }
+      results[engine] = *std::move(got);
+    }
+    if (IsPointwiseF32OrF64(graph)) {
+      if (std::optional<Mismatch> mismatch = CheckSameBits(graph, numerics, results); mismatch.has_value()) return mismatch;
+    }
+  }
+  return std::nullopt;
+}
+
+GraphWithInputs ReduceGraph(const Graph& graph, const std::vector<Tensor>& inputs,
+                            const std::function<bool(const Graph&, const std::vector<Tensor>&)>& fails) {
+  GraphWithInputs best = {graph, inputs};
+  const auto accept = [&](absl::StatusOr<GraphWithInputs> candidate) {
+    if (!candidate.ok() || !fails(candidate->graph, candidate->inputs)) return false;
+    best = *std::move(candidate);
+    return true;
+  };
+  // One output, if one alone shows it.
+  for (const ValueId id : OutputIds(best.graph)) {
+    if (best.graph.outputs.size() == 1 || accept(Rebuild(best.graph, best.inputs, {id}, {}))) break;
+  }
+  for (size_t i = 0; best.graph.outputs.size() > 1 && i < best.graph.outputs.size();) {
+    std::vector<ValueId> fewer = OutputIds(best.graph);
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!accept(Rebuild(best.graph, best.inputs, fewer, {}))) ++i;
+  }
+  // An earlier value as the output: the first that is wrong.
+  for (size_t n = 0; n < best.graph.nodes.size(); ++n) {
+    bool accepted = false;
+    for (const ValueId id : best.graph.nodes[n].results) {
+      if (best.graph.outputs.size() == 1 && id != best.graph.outputs[0].value) accepted = accepted || accept(Rebuild(best.graph, best.inputs, {id}, {}));
+      if (accepted) break;
+    }
+    if (accepted) break;
+  }
+  // Values in the middle become inputs, the last ones first: each cut drops all before it.
+  for (bool progress = true; progress;) {
+    progress = false;
+    const std::map<ValueId, Tensor> values = AllValues(best.graph, best.inputs);
+    for (size_t n = best.graph.nodes.size(); n-- > 0 && !progress;) {
+      for (const ValueId id : best.graph.nodes[n].results) {
+        const auto value = values.find(id);
+        const std::vector<ValueId> outputs = OutputIds(best.graph);
+        if (value == values.end() || std::find(outputs.begin(), outputs.end(), id) != outputs.end()) continue;
+        if (accept(Rebuild(best.graph, best.inputs, outputs, {{id, value->second}}))) {
+          progress = true;
+          break;
+        }
+      }
+    }
+  }
+  return best;
+}
+
+CaseFile MakeCaseFile(const std::string& name, const GraphWithInputs& failing, const Mismatch& mismatch) {
+  CaseFile file;
+  file.name = name;
+  file.source = "tests/conformance/differential_test";
+  file.why = mismatch.text;
+  file.graph_text = PrintGraph(failing.graph);
+  for (size_t i = 0; i < failing.inputs.size(); ++i) {
+    file.inputs.push_back({failing.graph.value(failing.graph.inputs[i]).name, failing.inputs[i]});
+  }
+  file.options.numerics = mismatch.numerics;
+  file.options.fuse = !IsUnfused(mismatch.engine);
+  const absl::StatusOr<Outputs> want = reference::Interpret(failing.graph, failing.inputs, file.options);
+  for (size_t i = 0; i < failing.graph.outputs.size(); ++i) {
+    CaseOutput output;
+    output.name = failing.graph.outputs[i].name;
+    output.reference = !want.ok();
+    if (want.ok()) output.tensor = (*want)[i];
+    file.outputs.push_back(std::move(output));
+  }
+  file.tolerance = {1e-5, 1e-6, true};
+  return file;
+}
+
+}  // namespace fuseline::testing

@@ -1,0 +1,56 @@
+// Compares engines with the reference interpreter on one graph, and cuts a graph that fails down to the few ops that matter.
+// Pipeline: graph, inputs -> CheckGraph -> mismatch, if any -> ReduceGraph -> the least graph that still shows it.
+// Thread-safety: thread-safe, as EngineSet is.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/case_file/case_file.h"
+#include "tests/testing/engines.h"
+
+namespace fuseline::testing {
+
+struct Mismatch {
+  EngineKind engine = EngineKind::kCpu;
+  Numerics numerics = Numerics::kFused;
+  bool is_error = false;  // the engine failed, rather than gave other values
+  std::string text;       // "cpu, numerics fused: output 'y1' at [3]: got 1, want 2 within 1e-7 (4 of 16 elements)"
+};
+
+struct CheckOptions {
+  std::vector<EngineKind> engines;
+  std::vector<Numerics> numerics = {Numerics::kFused};
+  bool run_twice = false;  // the same artifact must give the same bits
+};
+
+// What was looked at, so that a test which compares nothing is noticed.
+struct CheckCounts {
+  int64_t runs = 0;
+  int64_t outputs = 0;
+  double checked_outputs = 0;  // outputs weighted with the share of their elements that are compared in earnest
+};
+
+// The first mismatch. Pointwise graphs of f32 and f64 must give the same bits on `cpu` and `cpu_unfused` (and on `cuda` and
+// `cuda_unfused`), whatever the distance from the reference.
+std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs, const CheckOptions& options,
+                                   CheckCounts* counts = nullptr);
+
+struct GraphWithInputs {
+  Graph graph;
+  std::vector<Tensor> inputs;
+};
+
+// Returns one output, drops nodes, and turns values in the middle into inputs with the reference's values, as long as `fails` holds.
+GraphWithInputs ReduceGraph(const Graph& graph, const std::vector<Tensor>& inputs,
+                            const std::function<bool(const Graph&, const std::vector<Tensor>&)>& fails);
+
+// The graph as a case whose outputs are the reference's.
+CaseFile MakeCaseFile(const std::string& name, const GraphWithInputs& failing, const Mismatch& mismatch);
+
+// Whether numerics matters: some value is f16 or bf16.
+bool HasHalfValues(const Graph& graph);
+
+}  // namespace fuseline::testing
