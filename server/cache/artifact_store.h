@@ -63,8 +63,9 @@ std::unique_ptr<ArtifactStore> MakeMemoryStore(int64_t capacity_bytes);
 absl::StatusOr<std::unique_ptr<ArtifactStore>> MakeRocksDbStore(const std::string& directory, int64_t capacity_bytes);
 // Looks in `fast`, then in `slow`; a hit in `slow` fills `fast`; Put goes to both.
 std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fast, std::unique_ptr<ArtifactStore> slow);
-// Drops what does not match its key: other fingerprint, other compiler identity, plan that does not validate.
-std::unique_ptr<ArtifactStore> MakeCheckedStore(std::unique_ptr<ArtifactStore> inner, std::string compiler_identity);
+// Drops what does not match its key: other fingerprint, a compiler identity that does not start with `identity_prefix` (the digest of this
+// build's code generator; artifacts of several compilers share a store), a plan that does not validate.
+std::unique_ptr<ArtifactStore> MakeCheckedStore(std::unique_ptr<ArtifactStore> inner, std::string identity_prefix);
 std::unique_ptr<ArtifactStore> MakeSingleFlightStore(std::unique_ptr<ArtifactStore> inner);
 // Counts hits, misses and builds of everything beneath.
 std::unique_ptr<ArtifactStore> MakeMetricsStore(std::unique_ptr<ArtifactStore> inner);

@@ -11,8 +11,8 @@ namespace {
 
 class CheckedArtifactStore : public ArtifactStore {
  public:
-  CheckedArtifactStore(std::unique_ptr<ArtifactStore> inner, std::string compiler_identity)
-      : inner_(std::move(inner)), compiler_identity_(std::move(compiler_identity)) {}
+  CheckedArtifactStore(std::unique_ptr<ArtifactStore> inner, std::string identity_prefix)
+      : inner_(std::move(inner)), identity_prefix_(std::move(identity_prefix)) {}
 
   absl::StatusOr<Lookup> Get(const Fingerprint& key) override {
     FUSELINE_ASSIGN_OR_RETURN(Lookup found, inner_->Get(key));
@@ -36,19 +36,19 @@ class CheckedArtifactStore : public ArtifactStore {
   // The plan is not looked at again on every memory hit: it was when it came in.
   bool IsGood(const Fingerprint& key, const Lookup& found) const {
     const Artifact& artifact = *found.artifact;
-    if (artifact.fingerprint != key || artifact.compiler_identity != compiler_identity_) return false;
+    if (artifact.fingerprint != key || artifact.compiler_identity.rfind(identity_prefix_, 0) != 0) return false;
     return found.outcome == Outcome::kMemoryHit || ValidateArtifact(artifact).ok();
   }
 
   const std::unique_ptr<ArtifactStore> inner_;
-  const std::string compiler_identity_;
+  const std::string identity_prefix_;
   std::atomic<int64_t> corrupt_{0};
 };
 
 }  // namespace
 
-std::unique_ptr<ArtifactStore> MakeCheckedStore(std::unique_ptr<ArtifactStore> inner, std::string compiler_identity) {
-  return std::make_unique<CheckedArtifactStore>(std::move(inner), std::move(compiler_identity));
+std::unique_ptr<ArtifactStore> MakeCheckedStore(std::unique_ptr<ArtifactStore> inner, std::string identity_prefix) {
+  return std::make_unique<CheckedArtifactStore>(std::move(inner), std::move(identity_prefix));
 }
 
 }  // namespace fuseline::cache

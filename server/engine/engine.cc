@@ -48,8 +48,7 @@ class EngineImpl final : public Engine {
         cache_warning_ = absl::StrCat("serving without the disk cache: ", disk.status().message().data());
       }
     }
-    // Artifacts of every target live in one store; each names its own compiler identity, which Find and Compile compare.
-    store_ = cache::MakeSingleFlightStore(cache::MakeMetricsStore(cache::MakeCheckedStore(std::move(store), "")));
+    store_ = cache::MakeSingleFlightStore(cache::MakeMetricsStore(cache::MakeCheckedStore(std::move(store), kCodeGeneratorDigest)));
     return absl::OkStatus();
   }
 

@@ -243,9 +243,9 @@ class Scheduler {
     }
     const int64_t vectors = (reduced + k.lanes - 1) / k.lanes;
     const int64_t per_thread = std::max<int64_t>(1, kElementsPerThread / k.lanes);
-    int32_t threads = PowerOfTwoAtLeast((vectors + per_thread - 1) / per_thread);
+    // A warp a row where the row has that many vectors, so that neighbouring threads read whole lines; more for long rows.
+    int32_t threads = std::max(PowerOfTwoAtLeast((vectors + per_thread - 1) / per_thread), std::min(32, PowerOfTwoAtLeast(vectors)));
     threads = std::min(threads, kMaxThreads);
-    // Few elements a thread are no use for short rows beyond a warp; many rows fill the machine anyway.
     int64_t chunks = (vectors + threads - 1) / threads;
     int64_t words = chunks * k.lanes * bytes / 4;
     while (threads < 512 && words > kHeldWords) {
