@@ -1,6 +1,7 @@
 #include "tests/testing/engines.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iterator>
 #include <utility>
 
@@ -37,6 +38,7 @@ absl::StatusOr<std::unique_ptr<EngineSet>> EngineSet::Create(int compile_threads
   EngineOptions options;
   options.compile_threads = compile_threads;
   options.cache_memory_bytes = 64 << 20;
+  if (const char* folder = std::getenv("FUSELINE_NVRTC_DIR")) options.nvrtc_search_paths = {folder};
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(options));
   EngineInfo info = engine->Info();
   return std::unique_ptr<EngineSet>(new EngineSet(std::move(engine), std::move(info)));

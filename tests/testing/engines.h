@@ -26,7 +26,8 @@ inline bool IsUnfused(EngineKind kind) { return kind == EngineKind::kCpuUnfused 
 
 class EngineSet {
  public:
-  // One engine in the process, with no cache on disk. `compile_threads`: for the kernels of one graph.
+  // One engine in the process, with no cache on disk. `compile_threads`: for the kernels of one graph. The environment variable
+  // FUSELINE_NVRTC_DIR names NVRTC's folder where it is in none of the usual places.
   static absl::StatusOr<std::unique_ptr<EngineSet>> Create(int compile_threads);
 
   // OK, or why the machine can't run it.
