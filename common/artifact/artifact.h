@@ -40,7 +40,7 @@ struct FusionRefusal {
 };
 
 struct ArtifactReport {
-  std::vector<KernelReport> kernels;
+  std::vector<KernelReport> kernels;  // one for each step of the plan, in order; equal steps share a KernelImage
   std::vector<FusionRefusal> refusals;
   int64_t intermediates_removed = 0;            // values that op-by-op execution would store and the plan does not
   std::map<std::string, int64_t> stage_micros;  // time of each stage when it was built

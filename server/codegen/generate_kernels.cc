@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "server/codegen/cpu/cpu_emitter.h"
@@ -22,6 +23,7 @@ using lowering::LoopProgram;
 using lowering::LoopTensor;
 
 constexpr size_t kMaxNameLength = 80;
+constexpr char kNumberPlaceholder[] = "FUSELINE_KERNEL_NUMBER";
 constexpr size_t kMaxOpsInReport = 64;  // of one kernel; longer lists say how many more there are
 
 class Generator {
@@ -111,9 +113,7 @@ class Generator {
                               ScheduleKernel(std::move(body), group.split, target_.is_cuda(), next_partial_));
     for (size_t i = 0; i < kernels.size(); ++i) {
       ScheduledKernel& k = kernels[i];
-      k.name = KernelName(group, kernels.size() > 1 ? (i == 0 ? "_pieces" : "_combine") : "");
       PlanStep step;
-      step.kernel = static_cast<int32_t>(out_.sources.size());
       step.dims = k.dims;
       step.work_items = k.work_items;
       step.work_grain = k.work_grain;
@@ -121,15 +121,29 @@ class Generator {
       if (target_.is_cuda() && k.dims.grid[0] > 2147483647) {
         return Unimplemented(program_.tensor(group.stored[0]).name, "the tensor is too large for one launch");
       }
+      step.kernel = AddSource(k, KernelName(group, kernels.size() > 1 ? (i == 0 ? "_pieces" : "_combine") : ""));
+      k.name = out_.sources[static_cast<size_t>(step.kernel)].entry;
       absl::StrAppend(&out_.bodies, k.name, ": ", k.description, "\n", PrintKernelBody(k.body));
-      out_.sources.push_back(target_.is_cuda() ? EmitCudaKernel(k, target_, options_.fast_math) : EmitCpuKernel(k, target_, options_.fast_math));
       out_.plan.steps.push_back(std::move(step));
       AddReport(group, k, i == 0);
     }
     return absl::OkStatus();
   }
 
-  // fuseline_<kind>_<ops>_<n>
+  // Emits the kernel, unless an equal one is there: repeated parts of a graph (a model's layers) share a kernel.
+  int32_t AddSource(ScheduledKernel& k, const std::string& stem) {
+    k.name = absl::StrCat(stem, "_", kNumberPlaceholder);
+    KernelSource source = target_.is_cuda() ? EmitCudaKernel(k, target_, options_.fast_math) : EmitCpuKernel(k, target_, options_.fast_math);
+    const auto [it, is_new] = same_text_.try_emplace(source.text, static_cast<int32_t>(out_.sources.size()));
+    if (!is_new) return it->second;
+    const std::string number = absl::StrCat(out_.sources.size());
+    source.entry = absl::StrCat(stem, "_", number);
+    absl::StrReplaceAll({{kNumberPlaceholder, number}}, &source.text);
+    out_.sources.push_back(std::move(source));
+    return it->second;
+  }
+
+  // fuseline_<kind>_<ops>, to which the kernel's number is added
   std::string KernelName(const FusionGroup& group, const char* suffix) {
     std::string name = absl::StrCat("fuseline_", group.is_reduction() ? "reduction" : "pointwise");
     std::set<std::string> seen;
@@ -139,7 +153,7 @@ class Generator {
       if (name.size() + label.size() > kMaxNameLength) break;
       absl::StrAppend(&name, "_", label);
     }
-    return absl::StrCat(name, suffix, "_", out_.sources.size());
+    return absl::StrCat(name, suffix);
   }
 
   void AddReport(const FusionGroup& group, const ScheduledKernel& k, bool first) {
@@ -192,6 +206,7 @@ class Generator {
   GeneratedKernels out_;
   absl::flat_hash_map<lowering::TensorId, int32_t> buffers_;
   absl::flat_hash_map<int32_t, int32_t> partials_;
+  absl::flat_hash_map<std::string, int32_t> same_text_;
   int32_t next_partial_ = 0;
   std::vector<bool> counted_;
   int64_t intermediates_before_ = 0;

@@ -18,7 +18,7 @@
 namespace fuseline::codegen {
 
 struct GeneratedKernels {
-  std::vector<KernelSource> sources;   // one for each distinct kernel of the plan
+  std::vector<KernelSource> sources;   // the distinct kernels; PlanStep::kernel refers to them
   LaunchPlan plan;                     // names of inputs and outputs are filled in by the caller
   ArtifactReport report;
   std::string bodies;                  // kernel bodies as text, for golden files

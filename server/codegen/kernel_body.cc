@@ -198,7 +198,7 @@ class BodyBuilder {
       for (int32_t& a : instr.scalar.args) {
         if (a >= 0) a = ids[static_cast<size_t>(a)];
       }
-      if (static_cast<int32_t>(i) == n.result && s.op != ScalarOp::kConst) instr.hint = program_.tensor(n.tensor).name;
+      if (static_cast<int32_t>(i) == n.result && s.op != ScalarOp::kConst) instr.hint = n.label;
       ids[i] = Add(std::move(instr));
     }
     return ids[static_cast<size_t>(n.result)];
@@ -232,7 +232,7 @@ class BodyBuilder {
     result.kind = BodyInstr::Kind::kReduction;
     result.scalar.type = lowering::ReductionResultType(n);
     result.reduction = static_cast<int32_t>(body_.reductions.size() - 1);
-    result.hint = program_.tensor(n.tensor).name;
+    result.hint = n.label;
     int32_t id = Add(std::move(result));
     if (n.round_result != DType::kInvalid) id = Round(id, n.round_result);
     return id;
@@ -242,7 +242,8 @@ class BodyBuilder {
     if (const auto it = params_.find(t); it != params_.end()) return it->second;
     const LoopTensor& tensor = program_.tensor(t);
     BodyParam p;
-    p.name = tensor.output >= 0 ? absl::StrCat("out", tensor.output) : tensor.name;
+    // Numbered within the kernel, not the graph, so that equal kernels have equal texts.
+    p.name = written ? absl::StrCat("out", written_params_++) : absl::StrCat("in", read_params_++);
     p.tensor = t;
     p.dtype = tensor.dtype;
     p.element_count = tensor.element_count();
@@ -288,6 +289,8 @@ class BodyBuilder {
   absl::flat_hash_map<TensorId, int32_t> params_;
   absl::flat_hash_map<Demand, int32_t, DemandHash> memo_;
   std::multimap<size_t, int32_t> same_hash_;
+  int32_t read_params_ = 0;
+  int32_t written_params_ = 0;
 };
 
 // Every index expression of the body, for rewriting.

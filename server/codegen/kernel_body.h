@@ -24,7 +24,7 @@ using lowering::TensorId;
 
 // A pointer argument.
 struct BodyParam {
-  std::string name;               // "in0", "v3"
+  std::string name;               // "in0", "out0", "partial0"
   TensorId tensor = -1;           // -1: partial results of a split reduction
   int32_t partial = -1;           // which partial result
   DType dtype = DType::kInvalid;  // storage
@@ -40,7 +40,7 @@ struct BodyInstr {
   int32_t reduction = -1;         // kReduction: whose result it is
   bool full = false;
   int32_t pass = 0;               // first pass (full) or point between passes (row) at which it can be computed
-  std::string hint;               // name for the text
+  std::string hint;               // the op it stems from, for the name in the text
 };
 
 struct BodyReduction {

@@ -22,15 +22,18 @@ void TextWriter::Line(const std::string& text) {
 }
 
 ValueNames::ValueNames(const KernelBody& body) {
-  // Parameters' names are taken; "v_" keeps a value's name apart from keywords and from the prelude.
-  std::set<std::string> taken;
+  // "mul_0", "add_1": the op and a number of the kernel's own, so that equal kernels have equal texts. A second load of one tensor and
+  // steps within an op have numbers too.
+  std::set<std::string> loads;
+  int32_t next = 0;
   for (size_t i = 0; i < body.instrs.size(); ++i) {
     const BodyInstr& instr = body.instrs[i];
-    std::string name = instr.hint.empty() ? absl::StrCat("s", i)
-                                          : absl::StrCat(instr.kind == BodyInstr::Kind::kLoad ? "x_" : "v_", Identifier(instr.hint));
-    if (!taken.insert(name).second) {
-      name = absl::StrCat(name, "_", i);
-      taken.insert(name);
+    std::string name;
+    if (instr.kind == BodyInstr::Kind::kLoad) {
+      name = absl::StrCat("x_", Identifier(instr.hint));
+      if (!loads.insert(name).second) name = absl::StrCat(name, "_", i);
+    } else {
+      name = absl::StrCat(instr.hint.empty() ? "s" : Identifier(instr.hint) + "_", instr.hint.empty() ? static_cast<int32_t>(i) : next++);
     }
     names_.push_back(std::move(name));
   }

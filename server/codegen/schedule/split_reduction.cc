@@ -16,7 +16,9 @@ struct Partial {
 
 int32_t AddPartialParam(KernelBody& body, const Partial& partial, int64_t count, bool written) {
   BodyParam p;
-  p.name = absl::StrCat("partial", partial.number);
+  int32_t here = 0;
+  for (const BodyParam& other : body.params) here += other.partial >= 0;
+  p.name = absl::StrCat("partial", here);
   p.partial = partial.number;
   p.dtype = partial.dtype;
   p.element_count = count;
@@ -100,7 +102,7 @@ absl::StatusOr<SplitBodies> SplitReduction(const KernelBody& body, int32_t var, 
             result.reduction = instr.reduction;
             result.scalar.index = which;
             result.scalar.type = dtype;
-            result.hint = absl::StrCat("partial", partial.number);
+            result.hint = "partial";
             out.pieces.instrs.push_back(std::move(result));
             BodyStore store;
             store.param = AddPartialParam(out.pieces, partial, piece_count * rows, true);
