@@ -1,0 +1,107 @@
+#include <string.h>
+
+#include <memory>
+#include <vector>
+
+#include "common/launch/launch_plan_runner.h"
+#include "common/status/error.h"
+#include "gtest/gtest.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/unit/server/test_artifacts.h"
+
+namespace fuseline::launch {
+namespace {
+
+using ::fuseline::testing::AxpyArtifact;
+using ::fuseline::testing::IsOk;
+using ::fuseline::testing::StatusIs;
+
+class CpuDeviceTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Device> device_ = OpenCpuDevice(3);
+};
+
+TEST_F(CpuDeviceTest, DeviceDescribesItself) {
+  EXPECT_FALSE(device_->name().empty());
+  EXPECT_GT(device_->memory_bytes(), 0);
+  EXPECT_TRUE(device_->CanRun(Target::Cpu()));
+  EXPECT_FALSE(device_->CanRun(Target::Cuda(90)));
+}
+
+TEST_F(CpuDeviceTest, LaunchesCopiesConstantsAndTemporariesGiveTheResult) {
+  constexpr int64_t kElements = 1000;
+  const auto artifact = AxpyArtifact(kElements);
+  ASSERT_THAT(artifact, IsOk());
+  const auto loaded = device_->Load(*artifact);
+  ASSERT_THAT(loaded, IsOk());
+  std::vector<float> x(kElements);
+  for (int64_t i = 0; i < kElements; ++i) x[static_cast<size_t>(i)] = static_cast<float>(i) * 0.5f;
+  std::vector<float> y(kElements, -1.0f);
+  ASSERT_THAT(device_->Run(**loaded, {x.data()}, {y.data()}, nullptr), IsOk());
+  ASSERT_THAT(device_->Synchronize(), IsOk());
+  for (int64_t i = 0; i < kElements; ++i) ASSERT_EQ(y[static_cast<size_t>(i)], static_cast<float>(2 * i + 1)) << i;
+}
+
+TEST_F(CpuDeviceTest, StopEndsTheRunBetweenSteps) {
+  const auto artifact = AxpyArtifact(16);
+  ASSERT_THAT(artifact, IsOk());
+  const auto loaded = device_->Load(*artifact);
+  ASSERT_THAT(loaded, IsOk());
+  std::vector<float> x(16, 1.0f);
+  std::vector<float> y(16, -1.0f);
+  int calls = 0;
+  const absl::Status status =
+      device_->Run(**loaded, {x.data()}, {y.data()}, [&] { return ++calls == 3 ? absl::CancelledError("stop") : absl::OkStatus(); });
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, "stop"));
+  EXPECT_EQ(calls, 3);
+  EXPECT_EQ(y[0], -1.0f);
+}
+
+TEST_F(CpuDeviceTest, WrongTargetAndMissingEntryAreRefused) {
+  const auto artifact = AxpyArtifact(16);
+  ASSERT_THAT(artifact, IsOk());
+  auto other = std::make_shared<Artifact>(**artifact);
+  other->target = Target::Cuda(90);
+  EXPECT_THAT(device_->Load(other), StatusIs(absl::StatusCode::kFailedPrecondition, "cuda:sm_90"));
+  other = std::make_shared<Artifact>(**artifact);
+  other->kernels[1].entry = "absent";
+  EXPECT_THAT(device_->Load(other), StatusIs(absl::StatusCode::kInternal, "'absent'"));
+}
+
+TEST_F(CpuDeviceTest, WrongNumberOfTensorsIsInternal) {
+  const auto artifact = AxpyArtifact(16);
+  ASSERT_THAT(artifact, IsOk());
+  const auto loaded = device_->Load(*artifact);
+  ASSERT_THAT(loaded, IsOk());
+  EXPECT_THAT(device_->Run(**loaded, {}, {}, nullptr), StatusIs(absl::StatusCode::kInternal, "1 inputs"));
+}
+
+TEST_F(CpuDeviceTest, TimesAreGivenForEachIteration) {
+  const auto artifact = AxpyArtifact(64);
+  ASSERT_THAT(artifact, IsOk());
+  const auto loaded = device_->Load(*artifact);
+  ASSERT_THAT(loaded, IsOk());
+  std::vector<float> x(64, 1.0f);
+  std::vector<float> y(64);
+  const auto micros = device_->Time(**loaded, {x.data()}, {y.data()}, 1, 5, true);
+  ASSERT_THAT(micros, IsOk());
+  ASSERT_EQ(micros->size(), 5u);
+  for (const double t : *micros) EXPECT_GT(t, 0);
+}
+
+TEST_F(CpuDeviceTest, CopiesKeepBytesAndTheirRateIsPositive) {
+  std::vector<char> from(3'000'001);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<char>(i * 31);
+  const auto block = device_->Allocate(static_cast<int64_t>(from.size()));
+  ASSERT_THAT(block, IsOk());
+  std::vector<char> to(from.size());
+  ASSERT_THAT(device_->CopyToDevice(block->get(), from.data(), static_cast<int64_t>(from.size())), IsOk());
+  ASSERT_THAT(device_->CopyToHost(to.data(), block->get(), static_cast<int64_t>(to.size())), IsOk());
+  EXPECT_EQ(from, to);
+  const auto rate = device_->MeasureCopyRate(8 << 20);
+  ASSERT_THAT(rate, IsOk());
+  EXPECT_GT(*rate, 1e8);
+}
+
+}  // namespace
+}  // namespace fuseline::launch
