@@ -80,7 +80,7 @@ absl::StatusOr<int> RunCompile(const CompileCommandFlags& flags, CommandContext&
     PrintJson(json);
   } else {
     // Emitted text alone goes to standard output, so that it can be piped on.
-    (to_stdout ? std::cerr : std::cout) << SummaryText(result.summary) << ", " << result.artifact->kernels.size() << " kernels\n";
+    (to_stdout ? std::cerr : std::cout) << SummaryText(result.summary) << ", " << result.artifact->kernels.size() << (result.artifact->kernels.size() == 1 ? " kernel\n" : " kernels\n");
   }
   return 0;
 }

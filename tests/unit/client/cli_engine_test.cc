@@ -193,7 +193,9 @@ TEST(CliEngineTest, CacheStatsHasItsLevels) {
   const TemporaryFolder folder;
   const Json json = ParseJson(Fuseline({"--json", "--cache-dir", folder.path("cache"), "cache", "stats"}));
   EXPECT_EQ(json["builds"], 0);
-  EXPECT_EQ(json["levels"].size(), 2u);
+  std::vector<std::string> levels;
+  for (const Json& level : json["levels"]) levels.push_back(level["level"]);
+  EXPECT_THAT(levels, ::testing::IsSupersetOf({"memory", "rocksdb"}));
 }
 
 }  // namespace
