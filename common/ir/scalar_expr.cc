@@ -20,6 +20,8 @@ const char* ScalarOpName(ScalarOp op) {
       return "neg";
     case ScalarOp::kAbs:
       return "abs";
+    case ScalarOp::kQuotient:
+      return "quotient";
     case ScalarOp::kDiv:
       return "div";
     case ScalarOp::kFloorDiv:

@@ -20,6 +20,7 @@ enum class ScalarOp : uint8_t {
   // Arithmetic, floats and integers.
   kAdd, kSub, kMul, kNeg, kAbs,
   kDiv,        // floats only, correctly rounded
+  kQuotient,   // floats only: a / b within 2 ulp, for 1 <= b <= 2^64 or NaN. For the inside of functions, which may be 4 ulp off
   kFloorDiv, kTruncDiv, kRemainder, kFmod,   // integers, and floats by exact remainder
   kMaximum, kMinimum,  // NaN wins, -0.0 < +0.0
   kFmax, kFmin,        // NaN loses

@@ -12,6 +12,7 @@ constexpr PreludeTemplate kTemplates[] = {
     {"fl_mul_@S", kFloats, kNoType, "FL_FN @T fl_mul_@S(@T a, @T b) { return a * b; }"},
     {"fl_neg_@S", kFloats, kNoType, "FL_FN @T fl_neg_@S(@T a) { return -a; }"},
     {"fl_div_@S", kFloats, kNoType, "FL_FN @T fl_div_@S(@T a, @T b) { return a / b; }"},
+    {"fl_quotient_@S", kFloats, kNoType, "FL_FN @T fl_quotient_@S(@T a, @T b) { return a / b; }"},
     {"fl_add_@S", kInts, kNoType, "FL_FN @T fl_add_@S(@T a, @T b) { return (@T)((@U)a + (@U)b); }"},
     {"fl_sub_@S", kInts, kNoType, "FL_FN @T fl_sub_@S(@T a, @T b) { return (@T)((@U)a - (@U)b); }"},
     {"fl_mul_@S", kInts, kNoType, "FL_FN @T fl_mul_@S(@T a, @T b) { return (@T)((@U)a * (@U)b); }"},

@@ -19,6 +19,8 @@ namespace {
 // --fmad=false: a multiply and an add are contracted only where the source asks for it (docs/ir.md).
 constexpr const char* kExactFlag = "--fmad=false";
 constexpr const char* kFastFlag = "--use_fast_math";
+// NVRTC has a cache of its own from 12.9 on; a hit in it would leave out what ptxas says of registers and spills.
+constexpr const char* kNoCacheFlag = "--no-cache";
 constexpr const char* kCommonFlags[] = {"--std=c++17", "--ptxas-options=-v"};
 constexpr absl::Duration kTimeLimit = absl::Seconds(120);
 
@@ -91,7 +93,7 @@ class NvrtcCompiler : public KernelCompiler {
     FUSELINE_ASSIGN_OR_RETURN(const NvrtcLibrary* nvrtc, Library());
     FUSELINE_RETURN_IF_ERROR(CheckTarget(*nvrtc, source));
     Program program(*nvrtc);
-    FUSELINE_RETURN_IF_ERROR(program.Compile(source, Options(source, "sm_")));
+    FUSELINE_RETURN_IF_ERROR(program.Compile(source, Options(*nvrtc, source, "sm_")));
     KernelImage image;
     image.format = ImageFormat::kCubin;
     image.entry = source.entry;
@@ -105,7 +107,7 @@ class NvrtcCompiler : public KernelCompiler {
     FUSELINE_ASSIGN_OR_RETURN(const NvrtcLibrary* nvrtc, Library());
     FUSELINE_RETURN_IF_ERROR(CheckTarget(*nvrtc, source));
     Program program(*nvrtc);
-    FUSELINE_RETURN_IF_ERROR(program.Compile(source, Options(source, "compute_")));
+    FUSELINE_RETURN_IF_ERROR(program.Compile(source, Options(*nvrtc, source, "compute_")));
     FUSELINE_ASSIGN_OR_RETURN(std::string ptx, program.Take(source, nvrtc->GetPTXSize, nvrtc->GetPTX));
     while (!ptx.empty() && ptx.back() == '\0') ptx.pop_back();
     return ptx;
@@ -133,9 +135,10 @@ class NvrtcCompiler : public KernelCompiler {
                      StrCat("target '", target, "' is not among those of ", nvrtc.version(), ": ", known));
   }
 
-  static std::vector<std::string> Options(const KernelSource& source, const char* arch_prefix) {
+  static std::vector<std::string> Options(const NvrtcLibrary& nvrtc, const KernelSource& source, const char* arch_prefix) {
     std::vector<std::string> options(std::begin(kCommonFlags), std::end(kCommonFlags));
     options.push_back(StrCat("--gpu-architecture=", arch_prefix, source.target.sm, source.target.arch_specific ? "a" : ""));
+    if (std::make_pair(nvrtc.major, nvrtc.minor) >= std::make_pair(12, 9)) options.push_back(kNoCacheFlag);
     options.push_back(source.fast_math ? kFastFlag : kExactFlag);
     return options;
   }

@@ -21,6 +21,9 @@ int64_t BodyCost(const lowering::LoopNode& node) {
       case ScalarOp::kInput:
       case ScalarOp::kConst:
         break;
+      case ScalarOp::kQuotient:
+        cost += 2;
+        break;
       case ScalarOp::kDiv: case ScalarOp::kSqrt: case ScalarOp::kRsqrt: case ScalarOp::kFloorDiv: case ScalarOp::kTruncDiv:
       case ScalarOp::kRemainder: case ScalarOp::kFmod:
         cost += 8;

@@ -1,6 +1,8 @@
 #include "server/fuser/fuse.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -50,6 +52,7 @@ RowShape CollapseRows(const Shape& domain, const std::vector<bool>& reduced) {
 }
 
 struct OpenGroup {
+  int64_t order = 0;  // groups run in ascending order
   Shape domain;
   std::vector<bool> reduced;
   bool is_reduction = false;
@@ -82,7 +85,8 @@ class Fuser {
     for (size_t v = 0; v < program_.nodes.size(); ++v) Place(static_cast<LoopNodeId>(v));
     FusionPlan plan;
     plan.refusals = std::move(refusals_);
-    for (OpenGroup& g : groups_) {
+    for (const auto& [order, index] : by_order_) {
+      OpenGroup& g = groups_[static_cast<size_t>(index)];
       FusionGroup out;
       out.domain = std::move(g.domain);
       out.reduced = std::move(g.reduced);
@@ -107,7 +111,7 @@ class Fuser {
     TensorId newest_tensor = -1;
     for (const LoopInput& in : node(v).inputs) {
       const int32_t g = GroupOfTensor(in.tensor);
-      if (g > newest) {
+      if (g >= 0 && Order(g) > Order(newest)) {
         newest = g;
         newest_tensor = in.tensor;
       }
@@ -122,8 +126,11 @@ class Fuser {
         if (Join(v, g, reason)) return;
       }
     }
-    StartGroup(v);
+    StartGroup(v, newest);
   }
+
+  // Groups run in this order; -1, no group, before all.
+  int64_t Order(int32_t g) const { return g < 0 ? INT64_MIN : groups_[static_cast<size_t>(g)].order; }
 
   // Later groups than `newest` that read a tensor which v reads too, newest first.
   std::vector<int32_t> Siblings(LoopNodeId v, int32_t newest) const {
@@ -133,17 +140,43 @@ class Fuser {
       if (in.tensor == lowering::kIndexValue || it == readers_.end()) continue;
       for (size_t k = it->second.size(); k-- > 0 && out.size() < kMaxSiblingTries;) {
         const int32_t g = it->second[k];
-        if (g > newest && std::find(out.begin(), out.end(), g) == out.end()) out.push_back(g);
+        if (Order(g) > Order(newest) && std::find(out.begin(), out.end(), g) == out.end()) out.push_back(g);
       }
     }
     return out;
   }
 
-  void StartGroup(LoopNodeId v) {
+  // A new group runs right after those that it reads from. As early as can be: what is made of inputs alone comes before everything,
+  // and so does not keep its readers from joining the groups of their other operands.
+  void StartGroup(LoopNodeId v, int32_t after) {
     OpenGroup g;
     SetDomain(g, node(v));
+    g.order = OrderAfter(after);
     groups_.push_back(std::move(g));
+    by_order_.emplace(groups_.back().order, static_cast<int32_t>(groups_.size() - 1));
     AddMember(v, static_cast<int32_t>(groups_.size() - 1));
+  }
+
+  // A number between that of `after` and that of the next group. Where there is none left, all groups are numbered anew, which happens
+  // once in some thirty insertions at one place.
+  int64_t OrderAfter(int32_t after) {
+    constexpr int64_t kGap = int64_t{1} << 30;
+    if (by_order_.empty()) return 0;
+    if (after < 0) return by_order_.begin()->first - kGap;
+    auto next = by_order_.upper_bound(Order(after));
+    if (next == by_order_.end()) return Order(after) + kGap;
+    if (next->first - Order(after) < 2) {
+      std::map<int64_t, int32_t> renumbered;
+      int64_t order = 0;
+      for (const auto& [old, index] : by_order_) {
+        groups_[static_cast<size_t>(index)].order = order;
+        renumbered.emplace_hint(renumbered.end(), order, index);
+        order += kGap;
+      }
+      by_order_ = std::move(renumbered);
+      next = by_order_.upper_bound(Order(after));
+    }
+    return Order(after) + (next->first - Order(after)) / 2;
   }
 
   void SetDomain(OpenGroup& g, const LoopNode& n) const {
@@ -344,6 +377,7 @@ class Fuser {
   const LoopProgram& program_;
   const FuseOptions& options_;
   std::vector<OpenGroup> groups_;
+  std::map<int64_t, int32_t> by_order_;     // order -> group
   std::vector<int32_t> group_of_;
   std::vector<bool> after_reduction_;       // depends on a reduction of its own group
   std::vector<int64_t> outside_uses_;       // readers of a tensor outside its producer's group, and 1 if it is returned

@@ -3,9 +3,9 @@
 // Pipeline: LoopProgram -> Fuse -> FusionPlan -> GenerateKernels.
 // Before:  %t = mul(x, w); %y = add(%t, b)      two kernels, 6 tensors moved
 // After:   group {mul, add}                     one kernel, 4 tensors moved
-// The algorithm, a greedy pass in topological order: groups are numbered as they are made, and a node may join a group only if no
-// operand of it is made in a group with a larger number. So every edge leads to an equal or larger number and no cycle can arise; no
-// search for paths is needed, and the pass is linear in the edges.
+// The algorithm, a greedy pass in topological order: groups stand in a total order, and a node may join a group only if no operand of
+// it is made in a later one. So every edge leads to the same or a later group and no cycle can arise; no search for paths is needed,
+// and the pass is near linear in the edges.
 // Thread-safety: a pure function. Errors: INTERNAL for a bug here.
 // Tested by tests/unit/server/fuser/fuse_test.cc
 #pragma once

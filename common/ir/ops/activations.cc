@@ -31,6 +31,7 @@ Scalar Exp(Scalar a) { return Unary(ScalarOp::kExp, a); }
 Scalar Expm1(Scalar a) { return Unary(ScalarOp::kExpm1, a); }
 Scalar Log1p(Scalar a) { return Unary(ScalarOp::kLog1p, a); }
 Scalar Abs(Scalar a) { return Unary(ScalarOp::kAbs, a); }
+Scalar Quotient(Scalar a, Scalar b) { return Binary(ScalarOp::kQuotient, a, b); }
 Scalar Negative(Scalar a) { return Compare(ScalarOp::kLt, a, 0.0); }
 
 // `value`, but 0 at x = -inf.
@@ -39,7 +40,7 @@ Scalar ZeroAtMinusInf(Scalar x, Scalar value) { return Select(Compare(ScalarOp::
 // x * sigmoid(t), without overflow on either side: exp of a negative number only, and one division.
 Scalar TimesSigmoid(Scalar x, Scalar t) {
   const Scalar e = Exp(-Abs(t));
-  return x * (Select(Negative(t), e, 1.0) / (1.0 + e));
+  return x * Quotient(Select(Negative(t), e, 1.0), 1.0 + e);
 }
 
 Scalar Softplus(Scalar t) { return Max(t, 0.0) + Log1p(Exp(-Abs(t))); }
@@ -131,7 +132,7 @@ Scalar MishScalar(ScalarArgs& a) {
   const Scalar negative = Negative(x);
   const Scalar numerator = Select(negative, e * (e + 2.0), 1.0 + 2.0 * e);
   const Scalar denominator = numerator + Select(negative, 2.0, 2.0 * (e * e));
-  return ZeroAtMinusInf(x, x * (numerator / denominator));
+  return ZeroAtMinusInf(x, x * Quotient(numerator, denominator));
 }
 
 using R = const ReferenceArgs&;
@@ -141,7 +142,7 @@ void AddSigmoids(std::vector<OpDef>& rows) {
       "sigmoid", 1, Same<DTypeSet::kFloats>,
       [](ScalarArgs& a) {
         const Scalar e = Exp(-Abs(a[0]));
-        return Select(Negative(a[0]), e, 1.0) / (1.0 + e);
+        return Quotient(Select(Negative(a[0]), e, 1.0), 1.0 + e);
       },
       [](R r) { return PlainSigmoid(r.f[0]); }, nullptr));
   rows.push_back(PointwiseRow(

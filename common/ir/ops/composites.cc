@@ -248,7 +248,8 @@ Values DecomposeSoftmax(GraphBuilder& builder, const Node& node, absl::Span<cons
   const ValueId shifted = e.Sub(x, e.Reduce("amax", x, dims, true));
   const ValueId exps = e.Unary("exp", shifted);
   const ValueId sum = e.Reduce("sum", exps, dims, true);
-  const ValueId y = kLog ? e.Sub(shifted, e.Unary("log", sum)) : e.Div(exps, sum);
+  // One division a row, then a product an element.
+  const ValueId y = kLog ? e.Sub(shifted, e.Unary("log", sum)) : e.Mul(exps, e.Unary("reciprocal", sum));
   return e.Done({e.Narrow(y, dtype)});
 }
 

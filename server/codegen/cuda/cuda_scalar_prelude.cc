@@ -25,6 +25,13 @@ constexpr PreludeTemplate kTemplates[] = {
 
     {"fl_abs_@S", kFloats, kNoType, "FL_FN @T fl_abs_@S(@T a) { return fabs@L(a); }"},
     {"fl_round_@S", kFloats, kNoType, "FL_FN @T fl_round_@S(@T a) { return rint@L(a); }"},
+    // Within 2 ulp where b is neither tiny nor huge; a fifth of a correctly rounded division's instructions.
+    {"fl_quotient_f32", kNoType, kNoType,
+     R"(FL_FN float fl_quotient_f32(float a, float b) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
+  return a * r;
+})"},
     FUSELINE_UNARY("floor"),
     FUSELINE_UNARY("ceil"),
     FUSELINE_UNARY("trunc"),

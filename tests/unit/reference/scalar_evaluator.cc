@@ -47,6 +47,7 @@ double FloatOp(ScalarOp op, DType type, double a, double b) {
     case ScalarOp::kMul:
       return a * b;
     case ScalarOp::kDiv:
+    case ScalarOp::kQuotient:
       return a / b;
     case ScalarOp::kNeg:
       return -a;
