@@ -1,5 +1,5 @@
-// What a command asks of Fuseline, whether a server does it or an engine in this process. Each command is written once, against this.
-// Pipeline: command -> Backend -> local_backend (server/engine) or remote_backend (client/cpp).
+// What a command asks of Fuseline, whether a server does it or an engine in this process. Each command is written once,
+// against this. Pipeline: command -> Backend -> local_backend (server/engine) or remote_backend (client/cpp).
 // Thread-safety: thread-safe. Blocking: calls block. Errors: those of the engine or the service.
 #pragma once
 
@@ -26,8 +26,8 @@ using client::VerifyResult;
 struct BenchResult {
   client::CompileSummary summary;
   ArtifactReport report;
-  std::vector<double> micros;         // one for each iteration, whole plan
-  double copy_bytes_per_second = 0;   // what a plain copy on the device moves, read and written together
+  std::vector<double> micros;        // one for each iteration, whole plan
+  double copy_bytes_per_second = 0;  // what a plain copy on the device moves, read and written together
 };
 
 class Backend {
@@ -40,18 +40,20 @@ class Backend {
   virtual absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs) = 0;
   virtual absl::StatusOr<ExplainResult> Explain(const CompileSpec& spec, const ExplainOptions& options) = 0;
   // Compares with the reference interpreter.
-  virtual absl::StatusOr<VerifyResult> VerifyWithReference(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
+  virtual absl::StatusOr<VerifyResult> VerifyWithReference(const CompileSpec& spec,
+                                                           const std::vector<NamedTensor>& inputs,
                                                            const Tolerance& tolerance) = 0;
   // UNIMPLEMENTED where timings over a network would mean nothing.
-  virtual absl::StatusOr<BenchResult> Bench(const CompileSpec& spec, const std::vector<NamedTensor>& inputs, int warmup, int iterations) = 0;
+  virtual absl::StatusOr<BenchResult> Bench(const CompileSpec& spec, const std::vector<NamedTensor>& inputs, int warmup,
+                                            int iterations) = 0;
   virtual absl::StatusOr<ServerInfo> Info() = 0;
   virtual absl::StatusOr<CacheStats> GetCacheStats() = 0;
 };
 
 struct BackendOptions {
-  std::string server;      // not empty: a server at this address
-  std::string cache_dir;   // local: the disk cache; empty: none
-  int device_threads = 0;  // local: threads of the CPU device; 0: one for each core
+  std::string server;                                  // not empty: a server at this address
+  std::string cache_dir;                               // local: the disk cache; empty: none
+  int device_threads = 0;                              // local: threads of the CPU device; 0: one for each core
   absl::Duration deadline = absl::InfiniteDuration();  // of each call to a server
 };
 

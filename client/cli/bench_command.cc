@@ -31,8 +31,8 @@ struct Figures {
   BenchResult result;
   double median_micros = 0;
   double min_micros = 0;
-  double bytes_per_second = 0;   // of the plan's bytes, at the median
-  double copy_fraction = 0;      // of the device's copy rate
+  double bytes_per_second = 0;  // of the plan's bytes, at the median
+  double copy_fraction = 0;     // of the device's copy rate
 };
 
 absl::StatusOr<Figures> BenchGraph(const std::string& path, const BenchFlags& flags, CommandContext& context) {
@@ -55,7 +55,8 @@ absl::StatusOr<Figures> BenchGraph(const std::string& path, const BenchFlags& fl
   figures.min_micros = micros.front();
   const double bytes = static_cast<double>(figures.result.report.bytes_after());
   if (figures.median_micros > 0) figures.bytes_per_second = bytes / (figures.median_micros * 1e-6);
-  if (figures.result.copy_bytes_per_second > 0) figures.copy_fraction = figures.bytes_per_second / figures.result.copy_bytes_per_second;
+  if (figures.result.copy_bytes_per_second > 0)
+    figures.copy_fraction = figures.bytes_per_second / figures.result.copy_bytes_per_second;
   return figures;
 }
 
@@ -80,8 +81,8 @@ absl::StatusOr<int> RunBench(const BenchFlags& flags, CommandContext& context) {
   int exit_code = 0;
   Json json = Json::array();
   if (!context.json()) {
-    std::cout << absl::StreamFormat("%-28s %7s %11s %11s %11s %11s %10s %7s\n", "graph", "kernels", "compile", "median", "least", "bytes", "GB/s",
-                                    "of copy");
+    std::cout << absl::StreamFormat("%-28s %7s %11s %11s %11s %11s %10s %7s\n", "graph", "kernels", "compile", "median",
+                                    "least", "bytes", "GB/s", "of copy");
   }
   for (const std::string& path : flags.graphs) {
     const absl::StatusOr<Figures> figures = BenchGraph(path, flags, context);
@@ -98,8 +99,10 @@ absl::StatusOr<int> RunBench(const BenchFlags& flags, CommandContext& context) {
     if (context.json()) continue;
     const Figures& f = *figures;
     const absl::Duration compile = f.result.summary.is_hit() ? f.result.summary.elapsed : f.result.summary.build_time;
-    std::cout << absl::StreamFormat("%-28s %7d %11s %11s %11s %11s %10.1f %6.1f%%\n", f.graph, f.result.report.kernels_after(), MillisText(compile),
-                                    MicrosText(f.median_micros), MicrosText(f.min_micros), BytesText(static_cast<double>(f.result.report.bytes_after())),
+    std::cout << absl::StreamFormat("%-28s %7d %11s %11s %11s %11s %10.1f %6.1f%%\n", f.graph,
+                                    f.result.report.kernels_after(), MillisText(compile), MicrosText(f.median_micros),
+                                    MicrosText(f.min_micros),
+                                    BytesText(static_cast<double>(f.result.report.bytes_after())),
                                     f.bytes_per_second / 1e9, f.copy_fraction * 100)
               << std::flush;
   }
@@ -111,10 +114,15 @@ absl::StatusOr<int> RunBench(const BenchFlags& flags, CommandContext& context) {
 
 void RegisterBenchCommand(CLI::App& app, const SetBody& set_body) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* command = app.add_subcommand("bench", "measure graphs on random inputs: compile time, run time, bytes a second");
+  CLI::App* command =
+      app.add_subcommand("bench", "measure graphs on random inputs: compile time, run time, bytes a second");
   command->add_option("graphs", flags->graphs, "GRAPH…: .fl, .pb, or -")->required();
-  command->add_option("--iterations", flags->iterations, "measured runs")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--warmup", flags->warmup, "runs before them")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--iterations", flags->iterations, "measured runs")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--warmup", flags->warmup, "runs before them")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--seed", flags->seed, "of the random inputs")->capture_default_str();
   AddCompileFlags(*command, flags->compile);
   command->callback([=] { set_body([flags](CommandContext& context) { return RunBench(*flags, context); }); });

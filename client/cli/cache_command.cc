@@ -32,10 +32,12 @@ absl::StatusOr<int> RunCacheStats(CommandContext& context) {
     return 0;
   }
   std::cout << "builds " << stats.builds << ", joined " << stats.joins << "\n";
-  std::cout << absl::StreamFormat("%-10s %8s %10s %8s %8s %8s %10s %7s\n", "level", "entries", "size", "hits", "misses", "corrupt", "evictions", "errors");
+  std::cout << absl::StreamFormat("%-10s %8s %10s %8s %8s %8s %10s %7s\n", "level", "entries", "size", "hits", "misses",
+                                  "corrupt", "evictions", "errors");
   for (const client::CacheLevelStats& l : stats.levels) {
-    std::cout << absl::StreamFormat("%-10s %8d %10s %8d %8d %8d %10d %7d\n", l.level, l.entries, BytesText(static_cast<double>(l.size_bytes)), l.hits,
-                                    l.misses, l.corrupt, l.evictions, l.errors);
+    std::cout << absl::StreamFormat("%-10s %8d %10s %8d %8d %8d %10d %7d\n", l.level, l.entries,
+                                    BytesText(static_cast<double>(l.size_bytes)), l.hits, l.misses, l.corrupt,
+                                    l.evictions, l.errors);
   }
   std::cout << std::flush;
   return 0;
@@ -46,7 +48,9 @@ absl::StatusOr<int> RunCacheStats(CommandContext& context) {
 void RegisterCacheCommand(CLI::App& app, const SetBody& set_body) {
   CLI::App* command = app.add_subcommand("cache", "the kernel cache");
   command->require_subcommand(1);
-  command->add_subcommand("stats", "entries, hits and misses of each level")->callback([=] { set_body(RunCacheStats); });
+  command->add_subcommand("stats", "entries, hits and misses of each level")->callback([=] {
+    set_body(RunCacheStats);
+  });
   for (const char* later : {"export", "import", "evict"}) {
     CLI::App* sub = command->add_subcommand(later, "(comes later)");
     auto ignored = std::make_shared<std::vector<std::string>>();

@@ -25,12 +25,15 @@ std::string UnsupportedOp(const Graph& graph, const absl::Status& status) {
 }
 
 // The comparisons of all outputs, in the file's order.
-absl::StatusOr<std::vector<OutputComparison>> RunAndCompare(Backend& backend, const CompileSpec& spec, const CaseFile& c) {
+absl::StatusOr<std::vector<OutputComparison>> RunAndCompare(Backend& backend, const CompileSpec& spec,
+                                                            const CaseFile& c) {
   std::vector<NamedTensor> inputs;
   for (const CaseInput& input : c.inputs) inputs.push_back({input.name, input.tensor});
   std::vector<OutputComparison> comparisons;
-  const bool any_reference = std::any_of(c.outputs.begin(), c.outputs.end(), [](const CaseOutput& o) { return o.reference; });
-  const bool all_reference = std::all_of(c.outputs.begin(), c.outputs.end(), [](const CaseOutput& o) { return o.reference; });
+  const bool any_reference =
+      std::any_of(c.outputs.begin(), c.outputs.end(), [](const CaseOutput& o) { return o.reference; });
+  const bool all_reference =
+      std::all_of(c.outputs.begin(), c.outputs.end(), [](const CaseOutput& o) { return o.reference; });
   std::vector<OutputComparison> with_reference;
   if (any_reference) {
     FUSELINE_ASSIGN_OR_RETURN(VerifyResult verified, backend.VerifyWithReference(spec, inputs, c.tolerance));
@@ -116,7 +119,8 @@ CaseOutcome RunCase(Backend& backend, const std::string& path, const Target& tar
   for (const OutputComparison& output : outcome.outputs) {
     if (output.passed()) continue;
     outcome.detail = absl::StrCat("output '", output.name, "' ", output.first_mismatch);
-    if (output.mismatches > 1) absl::StrAppend(&outcome.detail, " (", output.mismatches, " of ", output.elements, " elements)");
+    if (output.mismatches > 1)
+      absl::StrAppend(&outcome.detail, " (", output.mismatches, " of ", output.elements, " elements)");
     return outcome;
   }
   outcome.verdict = CaseOutcome::Verdict::kPass;

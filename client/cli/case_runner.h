@@ -21,7 +21,8 @@ struct CaseOutcome {
   std::vector<OutputComparison> outputs;  // where the case ran
 };
 
-// `target`: resolved. `flags`: its numerics and options override the file's. Never fails: what goes wrong is the outcome's.
+// `target`: resolved. `flags`: its numerics and options override the file's. Never fails: what goes wrong is the
+// outcome's.
 CaseOutcome RunCase(Backend& backend, const std::string& path, const Target& target, const CompileFlags& flags);
 
 }  // namespace fuseline::cli

@@ -54,9 +54,13 @@ void CommandContext::Progress(const std::string& text) {
 }
 
 void AddCompileFlags(CLI::App& command, CompileFlags& flags) {
-  command.add_option("--target,-t", flags.target, "cpu, cuda:sm_90, cuda (the device's), or auto (a CUDA device if there is one, else cpu)")
+  command
+      .add_option("--target,-t", flags.target,
+                  "cpu, cuda:sm_90, cuda (the device's), or auto (a CUDA device if there is one, else cpu)")
       ->capture_default_str();
-  command.add_option("--numerics", flags.numerics, "fused: round 16-bit floats where they are stored; eager: after every op")
+  command
+      .add_option("--numerics", flags.numerics,
+                  "fused: round 16-bit floats where they are stored; eager: after every op")
       ->check(CLI::IsMember({"fused", "eager"}));
   command.add_flag("--fast-math", flags.fast_math, "allow approximate functions and contraction into fma");
   command.add_flag("--allow-tf32", flags.allow_tf32, "allow tf32 in products of f32");
@@ -75,7 +79,8 @@ absl::Status ApplyCompileFlags(const CompileFlags& flags, CompileOptions& option
   return absl::OkStatus();
 }
 
-absl::StatusOr<CompileSpec> MakeSpec(CommandContext& context, const std::string& graph_path, const CompileFlags& flags) {
+absl::StatusOr<CompileSpec> MakeSpec(CommandContext& context, const std::string& graph_path,
+                                     const CompileFlags& flags) {
   CompileSpec spec;
   FUSELINE_ASSIGN_OR_RETURN(Graph graph, LoadGraph(graph_path));
   spec.graph = std::make_shared<const Graph>(std::move(graph));

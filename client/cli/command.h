@@ -1,6 +1,6 @@
 // What the commands share: global flags, the backend, the flags that say how to compile, and how a command ends.
-// A command is one file: it declares its flags on a CLI11 subcommand and hands over a body, which main runs after parsing.
-// Exit codes: 0 done, 1 the work failed, 2 usage. Thread-safety: thread-compatible.
+// A command is one file: it declares its flags on a CLI11 subcommand and hands over a body, which main runs after
+// parsing. Exit codes: 0 done, 1 the work failed, 2 usage. Thread-safety: thread-compatible.
 #pragma once
 
 #include <functional>
@@ -16,11 +16,11 @@
 namespace fuseline::cli {
 
 struct GlobalFlags {
-  std::string server;        // --server, else $FUSELINE_SERVER where --local is not given
+  std::string server;  // --server, else $FUSELINE_SERVER where --local is not given
   bool local = false;
   bool json = false;
-  std::string cache_dir;     // --local: the disk cache
-  int threads = 0;           // --local: threads of the CPU device
+  std::string cache_dir;       // --local: the disk cache
+  int threads = 0;             // --local: threads of the CPU device
   double timeout_seconds = 0;  // of each call to a server; 0: none
 };
 

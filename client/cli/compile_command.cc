@@ -28,10 +28,12 @@ absl::StatusOr<std::string> EmitImages(const Artifact& artifact, ImageFormat for
     if (kernel.format == format) images.push_back(kernel.bytes);
   }
   if (images.empty() && !artifact.kernels.empty()) {
-    return Unimplemented(what, absl::StrCat("--emit ", what, ": the artifact for ", artifact.target.ToString(), " has no such image"));
+    return Unimplemented(
+        what, absl::StrCat("--emit ", what, ": the artifact for ", artifact.target.ToString(), " has no such image"));
   }
   if (format == ImageFormat::kCubin && images.size() > 1) {
-    return Unimplemented(what, absl::StrCat("--emit ", what, ": the plan has ", images.size(), " kernels; use --emit artifact"));
+    return Unimplemented(
+        what, absl::StrCat("--emit ", what, ": the plan has ", images.size(), " kernels; use --emit artifact"));
   }
   return absl::StrJoin(images, "\n");
 }
@@ -45,7 +47,8 @@ absl::StatusOr<std::string> EmitStage(Backend& backend, const CompileSpec& spec,
   return Unimplemented(stage, absl::StrCat("--emit ", stage, ": the compilation has no such stage"));
 }
 
-absl::StatusOr<std::string> EmitText(Backend& backend, const CompileSpec& spec, const Artifact& artifact, const std::string& what) {
+absl::StatusOr<std::string> EmitText(Backend& backend, const CompileSpec& spec, const Artifact& artifact,
+                                     const std::string& what) {
   if (what == "source") {
     std::vector<std::string> sources;
     for (const KernelImage& kernel : artifact.kernels) sources.push_back(kernel.source);
@@ -70,7 +73,8 @@ absl::StatusOr<int> RunCompile(const CompileCommandFlags& flags, CommandContext&
   const bool to_stdout = !flags.emit.empty() && (flags.output.empty() || flags.output == "-");
   const bool is_binary = flags.emit == "cubin" || flags.emit == "artifact";
   if (to_stdout && is_binary && (context.json() || flags.output.empty())) {
-    return InvalidArgument(ErrorReason::kOptionInvalid, "--output", absl::StrCat("--emit ", flags.emit, " is binary: give -o PATH (or -o -)"));
+    return InvalidArgument(ErrorReason::kOptionInvalid, "--output",
+                           absl::StrCat("--emit ", flags.emit, " is binary: give -o PATH (or -o -)"));
   }
   if (!flags.emit.empty() && !(to_stdout && context.json())) FUSELINE_RETURN_IF_ERROR(WriteFile(flags.output, emitted));
   if (context.json()) {
@@ -80,7 +84,8 @@ absl::StatusOr<int> RunCompile(const CompileCommandFlags& flags, CommandContext&
     PrintJson(json);
   } else {
     // Emitted text alone goes to standard output, so that it can be piped on.
-    (to_stdout ? std::cerr : std::cout) << SummaryText(result.summary) << ", " << result.artifact->kernels.size() << (result.artifact->kernels.size() == 1 ? " kernel\n" : " kernels\n");
+    (to_stdout ? std::cerr : std::cout) << SummaryText(result.summary) << ", " << result.artifact->kernels.size()
+                                        << (result.artifact->kernels.size() == 1 ? " kernel\n" : " kernels\n");
   }
   return 0;
 }

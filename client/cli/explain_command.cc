@@ -31,18 +31,20 @@ const KernelImage* FindImage(const Artifact& artifact, const std::string& name) 
 }
 
 std::string KernelText(const Artifact& artifact, const KernelReport& kernel, size_t index, bool with_source) {
-  std::string text = absl::StrFormat("\nkernel %d: %s\n  kind       %s\n  schedule   %s\n  ops        %s\n", static_cast<int>(index), kernel.name, kernel.kind,
-                                     kernel.schedule, absl::StrJoin(kernel.ops, ", "));
+  std::string text =
+      absl::StrFormat("\nkernel %d: %s\n  kind       %s\n  schedule   %s\n  ops        %s\n", static_cast<int>(index),
+                      kernel.name, kernel.kind, kernel.schedule, absl::StrJoin(kernel.ops, ", "));
   absl::StrAppend(&text, "  tensors    ", kernel.tensors_read, " read, ", kernel.tensors_written, " written\n");
   absl::StrAppend(&text, "  bytes      ", BytesText(static_cast<double>(kernel.bytes_read)), " read, ",
-                  BytesText(static_cast<double>(kernel.bytes_written)), " written (unfused: ", BytesText(static_cast<double>(kernel.unfused_bytes)),
-                  " in ", kernel.unfused_kernels, kernel.unfused_kernels == 1 ? " kernel)\n" : " kernels)\n");
+                  BytesText(static_cast<double>(kernel.bytes_written)),
+                  " written (unfused: ", BytesText(static_cast<double>(kernel.unfused_bytes)), " in ",
+                  kernel.unfused_kernels, kernel.unfused_kernels == 1 ? " kernel)\n" : " kernels)\n");
   const KernelImage* image = FindImage(artifact, kernel.name);
   if (image == nullptr) return text;
   if (artifact.target.is_cuda()) {
     const KernelResources& r = image->resources;
-    absl::StrAppend(&text, "  registers  ", r.registers, ", shared ", r.static_shared_bytes, " bytes, spills ", r.spill_store_bytes, " stored / ",
-                    r.spill_load_bytes, " loaded bytes\n");
+    absl::StrAppend(&text, "  registers  ", r.registers, ", shared ", r.static_shared_bytes, " bytes, spills ",
+                    r.spill_store_bytes, " stored / ", r.spill_load_bytes, " loaded bytes\n");
   }
   if (with_source) absl::StrAppend(&text, "  source\n", image->source, "\n");
   return text;
@@ -51,21 +53,25 @@ std::string KernelText(const Artifact& artifact, const KernelReport& kernel, siz
 std::string ReportText(const std::string& graph_name, const CompileResult& result, const ExplainCommandFlags& flags) {
   const ArtifactReport& report = result.artifact->report;
   std::string text = absl::StrCat("graph ", graph_name, ": ", SummaryText(result.summary), "\n");
-  absl::StrAppend(&text, report.kernels_before(), report.kernels_before() == 1 ? " kernel" : " kernels", " -> ", report.kernels_after(), ", ",
-                  report.transfers_before(), " tensor transfers -> ", report.transfers_after(), ", ", report.intermediates_removed,
+  absl::StrAppend(&text, report.kernels_before(), report.kernels_before() == 1 ? " kernel" : " kernels", " -> ",
+                  report.kernels_after(), ", ", report.transfers_before(), " tensor transfers -> ",
+                  report.transfers_after(), ", ", report.intermediates_removed,
                   report.intermediates_removed == 1 ? " intermediate removed\n" : " intermediates removed\n");
   absl::StrAppend(&text, "bytes moved: ", BytesText(static_cast<double>(report.bytes_before())), " -> ",
                   BytesText(static_cast<double>(report.bytes_after())), "\n");
-  for (size_t i = 0; i < report.kernels.size(); ++i) absl::StrAppend(&text, KernelText(*result.artifact, report.kernels[i], i, flags.source));
+  for (size_t i = 0; i < report.kernels.size(); ++i)
+    absl::StrAppend(&text, KernelText(*result.artifact, report.kernels[i], i, flags.source));
   if (flags.why) {
     absl::StrAppend(&text, "\nnot fused:", report.refusals.empty() ? " nothing was refused\n" : "\n");
-    for (const FusionRefusal& r : report.refusals) absl::StrAppend(&text, "  ", r.producer, " into ", r.consumer, ": ", r.reason, "\n");
+    for (const FusionRefusal& r : report.refusals)
+      absl::StrAppend(&text, "  ", r.producer, " into ", r.consumer, ": ", r.reason, "\n");
   }
   return text;
 }
 
 absl::StatusOr<int> RunExplain(const ExplainCommandFlags& flags, CommandContext& context) {
-  if (!flags.html.empty()) return Unimplemented("--html", "the HTML report comes later; --json has everything that it will show");
+  if (!flags.html.empty())
+    return Unimplemented("--html", "the HTML report comes later; --json has everything that it will show");
   FUSELINE_ASSIGN_OR_RETURN(const CompileSpec spec, MakeSpec(context, flags.graph, flags.compile));
   FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
   context.Progress("compiling…");
@@ -113,7 +119,8 @@ absl::StatusOr<int> RunExplain(const ExplainCommandFlags& flags, CommandContext&
 
 void RegisterExplainCommand(CLI::App& app, const SetBody& set_body) {
   auto flags = std::make_shared<ExplainCommandFlags>();
-  CLI::App* command = app.add_subcommand("explain", "the fusion plan, kernel by kernel, with bytes and launches before and after");
+  CLI::App* command =
+      app.add_subcommand("explain", "the fusion plan, kernel by kernel, with bytes and launches before and after");
   command->add_option("graph", flags->graph, "GRAPH: .fl, .pb, or -")->required();
   command->add_flag("--why", flags->why, "also what was not fused, and why");
   command->add_flag("--key", flags->key, "also the fields of the fingerprint with their digests");

@@ -19,11 +19,14 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    return MakeError(absl::StatusCode::kNotFound, ErrorReason::kInputOutput, path, absl::StrCat("can't read '", path, "': ", std::strerror(errno)));
+    return MakeError(absl::StatusCode::kNotFound, ErrorReason::kInputOutput, path,
+                     absl::StrCat("can't read '", path, "': ", std::strerror(errno)));
   }
   // A folder opens, and fails only when read; an empty file leaves failbit through rdbuf, which is no error.
   if (file.peek() == std::ifstream::traits_type::eof()) {
-    if (file.bad()) return MakeError(absl::StatusCode::kNotFound, ErrorReason::kInputOutput, path, absl::StrCat("can't read '", path, "'"));
+    if (file.bad())
+      return MakeError(absl::StatusCode::kNotFound, ErrorReason::kInputOutput, path,
+                       absl::StrCat("can't read '", path, "'"));
     return std::string();
   }
   text << file.rdbuf();
@@ -39,7 +42,8 @@ absl::Status WriteFile(const std::string& path, const std::string& bytes) {
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
   if (!file) {
-    return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, path, absl::StrCat("can't write '", path, "': ", std::strerror(errno)));
+    return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, path,
+                     absl::StrCat("can't write '", path, "': ", std::strerror(errno)));
   }
   return absl::OkStatus();
 }

@@ -24,7 +24,8 @@ absl::StatusOr<int> RunFmt(const FmtFlags& flags, CommandContext& context) {
   int exit_code = 0;
   Json json = Json::array();
   for (const std::string& path : flags.graphs) {
-    if (path == "-" && flags.in_place) return InvalidArgument(ErrorReason::kOptionInvalid, "-i", "standard input can't be changed in place");
+    if (path == "-" && flags.in_place)
+      return InvalidArgument(ErrorReason::kOptionInvalid, "-i", "standard input can't be changed in place");
     // Standard input can be read once only, so what is compared is kept.
     FUSELINE_ASSIGN_OR_RETURN(const std::string before, ReadFile(path));
     FUSELINE_ASSIGN_OR_RETURN(const Graph graph, ParseGraphBytes(path, before));
@@ -51,7 +52,8 @@ void RegisterFmtCommand(CLI::App& app, const SetBody& set_body) {
   auto flags = std::make_shared<FmtFlags>();
   CLI::App* command = app.add_subcommand("fmt", "print graphs in canonical text form");
   command->add_option("graphs", flags->graphs, "GRAPH…: .fl, .pb, or -")->required();
-  CLI::Option* check = command->add_flag("--check", flags->check, "print nothing; exit code 1 where a graph is not in canonical form");
+  CLI::Option* check =
+      command->add_flag("--check", flags->check, "print nothing; exit code 1 where a graph is not in canonical form");
   command->add_flag("-i,--in-place", flags->in_place, "rewrite the files")->excludes(check);
   command->callback([=] { set_body([flags](CommandContext& context) { return RunFmt(*flags, context); }); });
 }

@@ -17,11 +17,13 @@ namespace {
 
 absl::StatusOr<Graph> DecodeGraph(const std::string& bytes) {
   v1::Graph proto;
-  if (!proto.ParseFromString(bytes)) return InvalidArgument(ErrorReason::kGraphSyntax, "", "not a fuseline.v1.Graph message");
+  if (!proto.ParseFromString(bytes))
+    return InvalidArgument(ErrorReason::kGraphSyntax, "", "not a fuseline.v1.Graph message");
   return GraphFromProto(proto);
 }
 
-// Text has no control bytes but white space; a serialised graph has lengths and field tags among them within its first bytes.
+// Text has no control bytes but white space; a serialised graph has lengths and field tags among them within its first
+// bytes.
 bool LooksLikeProto(const std::string& bytes) {
   const std::string head = bytes.substr(0, 4096);
   return std::any_of(head.begin(), head.end(), [](unsigned char c) { return c < 0x09 || (c > 0x0d && c < 0x20); });
@@ -36,7 +38,9 @@ absl::Status RefuseOnnx(const std::string& path) {
 
 absl::StatusOr<Graph> ParseGraphBytes(const std::string& path, const std::string& bytes) {
   FUSELINE_RETURN_IF_ERROR(RefuseOnnx(path));
-  absl::StatusOr<Graph> graph = absl::EndsWith(path, ".pb") || (path == "-" && LooksLikeProto(bytes)) ? DecodeGraph(bytes) : ParseGraphText(bytes);
+  absl::StatusOr<Graph> graph = absl::EndsWith(path, ".pb") || (path == "-" && LooksLikeProto(bytes))
+                                    ? DecodeGraph(bytes)
+                                    : ParseGraphText(bytes);
   if (!graph.ok()) return Wrap(graph.status(), path == "-" ? "standard input" : path);
   return graph;
 }
@@ -50,7 +54,8 @@ absl::StatusOr<Graph> LoadGraph(const std::string& path) {
 absl::StatusOr<std::pair<std::string, std::string>> ParseAssignment(const std::string& text, const std::string& flag) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-    return InvalidArgument(ErrorReason::kOptionInvalid, flag, absl::StrCat(flag, ": expected NAME=VALUE, got '", text, "'"));
+    return InvalidArgument(ErrorReason::kOptionInvalid, flag,
+                           absl::StrCat(flag, ": expected NAME=VALUE, got '", text, "'"));
   }
   return std::make_pair(text.substr(0, equals), text.substr(equals + 1));
 }
@@ -61,7 +66,8 @@ absl::StatusOr<SymbolSizes> ParseSymbols(const std::vector<std::string>& assignm
     FUSELINE_ASSIGN_OR_RETURN(const auto assignment, ParseAssignment(text, "--symbol"));
     int64_t size = 0;
     if (!absl::SimpleAtoi(assignment.second, &size) || size < 0) {
-      return InvalidArgument(ErrorReason::kOptionInvalid, "--symbol", absl::StrCat("--symbol: '", assignment.second, "' is not a size"));
+      return InvalidArgument(ErrorReason::kOptionInvalid, "--symbol",
+                             absl::StrCat("--symbol: '", assignment.second, "' is not a size"));
     }
     sizes[assignment.first] = size;
   }

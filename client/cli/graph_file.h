@@ -1,7 +1,7 @@
 // Loads GRAPH, the argument of most commands: text (.fl), protobuf (.pb), or "-" for either on standard input.
 // Pipeline: path -> LoadGraph -> Graph (not verified: the engine or the server does that and names the node).
-// Errors: INVALID_ARGUMENT as the parser says, with the path before it; UNIMPLEMENTED for .onnx; what reading the file says.
-// Tested by tests/unit/client/cli_test.cc
+// Errors: INVALID_ARGUMENT as the parser says, with the path before it; UNIMPLEMENTED for .onnx; what reading the file
+// says. Tested by tests/unit/client/cli_test.cc
 #pragma once
 
 #include <string>

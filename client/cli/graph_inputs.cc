@@ -25,7 +25,8 @@ void LearnSymbols(const TensorType& type, const Shape& shape, SymbolSizes& symbo
   }
 }
 
-absl::StatusOr<Tensor> RandomTensor(const std::string& name, const TensorType& type, const SymbolSizes& symbols, uint64_t seed, int64_t period) {
+absl::StatusOr<Tensor> RandomTensor(const std::string& name, const TensorType& type, const SymbolSizes& symbols,
+                                    uint64_t seed, int64_t period) {
   // A graph that is not verified yet may ask for anything.
   constexpr int64_t kMaxBytes = int64_t{1} << 40;
   Shape shape;
@@ -34,7 +35,9 @@ absl::StatusOr<Tensor> RandomTensor(const std::string& name, const TensorType& t
     int64_t size = dim.size;
     if (dim.is_symbolic()) {
       const auto it = symbols.find(dim.symbol);
-      if (it == symbols.end()) return InputError(name, absl::StrCat("has a dim '", dim.symbol, "' without a size: give --symbol ", dim.symbol, "=SIZE"));
+      if (it == symbols.end())
+        return InputError(
+            name, absl::StrCat("has a dim '", dim.symbol, "' without a size: give --symbol ", dim.symbol, "=SIZE"));
       size = it->second;
     }
     if (size < 0 || (size > 0 && bytes > kMaxBytes / size)) return InputError(name, "is too large");
@@ -52,7 +55,8 @@ absl::StatusOr<Tensor> RandomTensor(const std::string& name, const TensorType& t
 
 }  // namespace
 
-absl::StatusOr<std::vector<client::NamedTensor>> MakeInputs(const Graph& graph, const SymbolSizes& symbols, const InputFlags& flags) {
+absl::StatusOr<std::vector<client::NamedTensor>> MakeInputs(const Graph& graph, const SymbolSizes& symbols,
+                                                            const InputFlags& flags) {
   std::map<std::string, std::string> files;
   for (const std::string& text : flags.files) {
     FUSELINE_ASSIGN_OR_RETURN(const auto assignment, ParseAssignment(text, "--input"));
@@ -78,7 +82,9 @@ absl::StatusOr<std::vector<client::NamedTensor>> MakeInputs(const Graph& graph, 
     const uint64_t seed = static_cast<uint64_t>(flags.random_seed.value_or(0)) + position++;
     auto it = tensors.find(value.name);
     if (it == tensors.end()) {
-      if (!flags.random_seed.has_value()) return InputError(value.name, absl::StrCat("has no tensor: give --input ", value.name, "=FILE.npy or --random SEED"));
+      if (!flags.random_seed.has_value())
+        return InputError(value.name,
+                          absl::StrCat("has no tensor: give --input ", value.name, "=FILE.npy or --random SEED"));
       FUSELINE_ASSIGN_OR_RETURN(Tensor tensor, RandomTensor(value.name, value.type, sizes, seed, flags.random_period));
       it = tensors.emplace(value.name, std::move(tensor)).first;
     }

@@ -1,9 +1,8 @@
 // The tensors of a graph's inputs: from .npy files, random where a seed is given.
 // Pipeline: Graph, --input, --random, --symbol -> MakeInputs -> named tensors.
-// Random values: floats normal with deviation 1, integers in [0, 8) (valid as indices almost everywhere), bool either; input i of the
-// graph uses the seed SEED + i of common/case_file/random_values.h.
-// Errors: INVALID_ARGUMENT (kTensorMismatch, kOptionInvalid) naming the input; what reading files says.
-// Tested by tests/unit/client/cli_test.cc
+// Random values: floats normal with deviation 1, integers in [0, 8) (valid as indices almost everywhere), bool either;
+// input i of the graph uses the seed SEED + i of common/case_file/random_values.h. Errors: INVALID_ARGUMENT
+// (kTensorMismatch, kOptionInvalid) naming the input; what reading files says. Tested by tests/unit/client/cli_test.cc
 #pragma once
 
 #include <cstdint>
@@ -24,6 +23,7 @@ struct InputFlags {
 };
 
 // In the graph's order. `symbols`: sizes of symbolic dims; those of given files are taken from them.
-absl::StatusOr<std::vector<client::NamedTensor>> MakeInputs(const Graph& graph, const SymbolSizes& symbols, const InputFlags& flags);
+absl::StatusOr<std::vector<client::NamedTensor>> MakeInputs(const Graph& graph, const SymbolSizes& symbols,
+                                                            const InputFlags& flags);
 
 }  // namespace fuseline::cli

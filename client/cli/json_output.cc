@@ -43,14 +43,19 @@ Json ReportJson(const ArtifactReport& report) {
                        {"unfused_bytes", k.unfused_bytes}});
   }
   Json refusals = Json::array();
-  for (const FusionRefusal& r : report.refusals) refusals.push_back({{"producer", r.producer}, {"consumer", r.consumer}, {"reason", r.reason}});
+  for (const FusionRefusal& r : report.refusals)
+    refusals.push_back({{"producer", r.producer}, {"consumer", r.consumer}, {"reason", r.reason}});
   Json stages = Json::object();
   for (const auto& [stage, micros] : report.stage_micros) stages[stage] = micros;
-  return {{"kernels_before", report.kernels_before()},     {"kernels_after", report.kernels_after()},
-          {"transfers_before", report.transfers_before()}, {"transfers_after", report.transfers_after()},
-          {"bytes_before", report.bytes_before()},         {"bytes_after", report.bytes_after()},
+  return {{"kernels_before", report.kernels_before()},
+          {"kernels_after", report.kernels_after()},
+          {"transfers_before", report.transfers_before()},
+          {"transfers_after", report.transfers_after()},
+          {"bytes_before", report.bytes_before()},
+          {"bytes_after", report.bytes_after()},
           {"intermediates_removed", report.intermediates_removed},
-          {"kernels", std::move(kernels)},                 {"refusals", std::move(refusals)},
+          {"kernels", std::move(kernels)},
+          {"refusals", std::move(refusals)},
           {"stage_micros", std::move(stages)}};
 }
 
@@ -75,7 +80,10 @@ Json TensorJson(const std::string& name, const Tensor& tensor, int64_t max_value
       values.push_back(NumberJson(tensor.GetDouble(i)));
     }
   }
-  return {{"name", name}, {"dtype", std::string(DTypeName(tensor.dtype()))}, {"shape", tensor.shape()}, {"first_values", std::move(values)}};
+  return {{"name", name},
+          {"dtype", std::string(DTypeName(tensor.dtype()))},
+          {"shape", tensor.shape()},
+          {"first_values", std::move(values)}};
 }
 
 Json ErrorJson(const absl::Status& status) {

@@ -1,5 +1,5 @@
-// What the commands print with --json. Keys are stable; units end their names. Numbers that JSON cannot spell are the strings "nan",
-// "inf", "-inf". Thread-safety: pure functions, save PrintJson.
+// What the commands print with --json. Keys are stable; units end their names. Numbers that JSON cannot spell are the
+// strings "nan", "inf", "-inf". Thread-safety: pure functions, save PrintJson.
 #pragma once
 
 #include <string>

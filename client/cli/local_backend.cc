@@ -91,12 +91,15 @@ class LocalBackend : public Backend {
     return VerifyResult{Summarize(verified.compiled), verified.passed, verified.outputs};
   }
 
-  absl::StatusOr<BenchResult> Bench(const CompileSpec& spec, const std::vector<NamedTensor>& inputs, int warmup, int iterations) override {
+  absl::StatusOr<BenchResult> Bench(const CompileSpec& spec, const std::vector<NamedTensor>& inputs, int warmup,
+                                    int iterations) override {
     FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> ordered, InGraphOrder(request.graph, inputs));
     FUSELINE_ASSIGN_OR_RETURN(const fuseline::CompileResult compiled, engine_->Compile(request));
-    FUSELINE_ASSIGN_OR_RETURN(executor::BenchResult bench, engine_->Bench(compiled.artifact, ordered, warmup, iterations));
-    return BenchResult{Summarize(compiled), compiled.artifact->report, std::move(bench.micros), bench.copy_bytes_per_second};
+    FUSELINE_ASSIGN_OR_RETURN(executor::BenchResult bench,
+                              engine_->Bench(compiled.artifact, ordered, warmup, iterations));
+    return BenchResult{Summarize(compiled), compiled.artifact->report, std::move(bench.micros),
+                       bench.copy_bytes_per_second};
   }
 
   absl::StatusOr<ServerInfo> Info() override {
@@ -104,9 +107,11 @@ class LocalBackend : public Backend {
     ServerInfo result;
     result.version = "local";
     result.compiler_identity = info.compiler_identity;
-    for (const fuseline::TargetInfo& t : info.targets) result.targets.push_back({t.target.ToString(), t.can_compile, t.can_execute, t.reason});
+    for (const fuseline::TargetInfo& t : info.targets)
+      result.targets.push_back({t.target.ToString(), t.can_compile, t.can_execute, t.reason});
     for (const executor::DeviceInfo& d : info.devices) {
-      result.devices.push_back({d.ordinal, d.name, d.target.ToString(), d.memory_bytes, d.healthy, d.executions, d.queue_depth});
+      result.devices.push_back(
+          {d.ordinal, d.name, d.target.ToString(), d.memory_bytes, d.healthy, d.executions, d.queue_depth});
     }
     result.limits = engine_->limits();
     return result;

@@ -12,12 +12,15 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();  // global flags may follow the command
   cli::GlobalFlags flags;
-  CLI::Option* server = app.add_option("--server", flags.server, "HOST:PORT or unix:PATH of a server; default: $FUSELINE_SERVER, else --local");
+  CLI::Option* server = app.add_option("--server", flags.server,
+                                       "HOST:PORT or unix:PATH of a server; default: $FUSELINE_SERVER, else --local");
   app.add_flag("--local", flags.local, "an engine in this process")->excludes(server);
   app.add_flag("--json", flags.json, "results as JSON");
   app.add_option("--cache-dir", flags.cache_dir, "with --local: folder of the disk cache; default: none");
-  app.add_option("--threads", flags.threads, "with --local: threads of the CPU device; 0: one for each core")->check(CLI::NonNegativeNumber);
-  app.add_option("--timeout", flags.timeout_seconds, "with --server: seconds for each call; 0: no limit")->check(CLI::NonNegativeNumber);
+  app.add_option("--threads", flags.threads, "with --local: threads of the CPU device; 0: one for each core")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--timeout", flags.timeout_seconds, "with --server: seconds for each call; 0: no limit")
+      ->check(CLI::NonNegativeNumber);
 
   cli::CommandBody body;
   const cli::SetBody set_body = [&body](cli::CommandBody b) { body = std::move(b); };

@@ -10,7 +10,9 @@ class RemoteBackend : public Backend {
  public:
   explicit RemoteBackend(std::unique_ptr<client::Client> client) : client_(std::move(client)) {}
 
-  absl::StatusOr<CompileResult> Compile(const CompileSpec& spec) override { return client_->Compile(spec, /*include_source=*/true); }
+  absl::StatusOr<CompileResult> Compile(const CompileSpec& spec) override {
+    return client_->Compile(spec, /*include_source=*/true);
+  }
   absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs) override {
     return client_->Execute(spec, inputs);
   }
@@ -36,7 +38,8 @@ class RemoteBackend : public Backend {
 absl::StatusOr<std::unique_ptr<Backend>> MakeRemoteBackend(const BackendOptions& options) {
   client::ClientOptions client_options;
   client_options.deadline = options.deadline;
-  FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> client, client::Client::Connect(options.server, client_options));
+  FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> client,
+                            client::Client::Connect(options.server, client_options));
   return std::unique_ptr<Backend>(new RemoteBackend(std::move(client)));
 }
 

@@ -35,17 +35,30 @@ struct RunFlags {
   CompileFlags compile;
 };
 
-// Rounding of the coarsest output, with room for another order of summation; atol suits values of order 1, as random inputs give.
+// Rounding of the coarsest output, with room for another order of summation; atol suits values of order 1, as random
+// inputs give.
 Tolerance DefaultTolerance(const std::vector<NamedTensor>& outputs) {
   double rtol = 0;
   for (const NamedTensor& output : outputs) {
     switch (output.tensor.dtype()) {
-      case DType::kF64: rtol = std::max(rtol, 1e-12); break;
-      case DType::kF32: rtol = std::max(rtol, 1e-5); break;
-      case DType::kF16: rtol = std::max(rtol, 2e-3); break;
-      case DType::kBF16: rtol = std::max(rtol, 2e-2); break;
-      case DType::kF8E4M3: case DType::kF8E5M2: rtol = std::max(rtol, 0.25); break;
-      default: break;
+      case DType::kF64:
+        rtol = std::max(rtol, 1e-12);
+        break;
+      case DType::kF32:
+        rtol = std::max(rtol, 1e-5);
+        break;
+      case DType::kF16:
+        rtol = std::max(rtol, 2e-3);
+        break;
+      case DType::kBF16:
+        rtol = std::max(rtol, 2e-2);
+        break;
+      case DType::kF8E4M3:
+      case DType::kF8E5M2:
+        rtol = std::max(rtol, 0.25);
+        break;
+      default:
+        break;
     }
   }
   return {.rtol = rtol, .atol = 10 * rtol};
@@ -66,14 +79,16 @@ std::string BugReport(const CompileSpec& spec, const std::vector<NamedTensor>& i
 }
 
 // Checked before the run, so that a misspelt name costs none.
-absl::StatusOr<std::map<std::string, std::string>> OutputFiles(const Graph& graph, const std::vector<std::string>& assignments) {
+absl::StatusOr<std::map<std::string, std::string>> OutputFiles(const Graph& graph,
+                                                               const std::vector<std::string>& assignments) {
   std::set<std::string> names;
   for (const GraphOutput& output : graph.outputs) names.insert(output.name);
   std::map<std::string, std::string> files;
   for (const std::string& text : assignments) {
     FUSELINE_ASSIGN_OR_RETURN(const auto assignment, ParseAssignment(text, "--output"));
     if (names.count(assignment.first) == 0) {
-      return InvalidArgument(ErrorReason::kOptionInvalid, "--output", absl::StrCat("'", assignment.first, "' is not an output of the graph"));
+      return InvalidArgument(ErrorReason::kOptionInvalid, "--output",
+                             absl::StrCat("'", assignment.first, "' is not an output of the graph"));
     }
     files.insert(assignment);
   }
@@ -87,7 +102,8 @@ absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
   if (flags.random_given) input_flags.random_seed = flags.random_seed;
   FUSELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> inputs, MakeInputs(*spec.graph, spec.symbols, input_flags));
   if (!flags.save_case.empty()) {
-    // Before the run: a report is wanted most where that fails. The outputs' dtypes are not known yet; f32's tolerance is a start.
+    // Before the run: a report is wanted most where that fails. The outputs' dtypes are not known yet; f32's tolerance
+    // is a start.
     FUSELINE_RETURN_IF_ERROR(WriteFile(flags.save_case, BugReport(spec, inputs, {.rtol = 1e-5, .atol = 1e-4})));
   }
   FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
@@ -125,12 +141,16 @@ absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
     json["runs"] = micros.size();
     json["device"] = first.device;
     Json outputs = Json::array();
-    for (const NamedTensor& output : first.outputs) outputs.push_back(TensorJson(output.name, output.tensor, flags.values));
+    for (const NamedTensor& output : first.outputs)
+      outputs.push_back(TensorJson(output.name, output.tensor, flags.values));
     json["outputs"] = std::move(outputs);
     if (flags.verify) {
       Json comparisons = Json::array();
       for (const OutputComparison& c : verified.outputs) comparisons.push_back(ComparisonJson(c));
-      json["verify"] = {{"passed", verified.passed}, {"rtol", tolerance.rtol}, {"atol", tolerance.atol}, {"outputs", std::move(comparisons)}};
+      json["verify"] = {{"passed", verified.passed},
+                        {"rtol", tolerance.rtol},
+                        {"atol", tolerance.atol},
+                        {"outputs", std::move(comparisons)}};
     }
     PrintJson(json);
     return exit_code;
@@ -143,14 +163,15 @@ absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
   std::cout << "compile: " << SummaryText(first.summary) << "\n";
   std::cout << "run:     " << MillisText(first.run_time) << " on device " << first.device;
   if (flags.repeat > 1) {
-    std::cout << "; " << micros.size() << " runs: median " << MicrosText(micros[micros.size() / 2]) << ", least " << MicrosText(micros.front())
-              << ", last compile " << last_outcome;
+    std::cout << "; " << micros.size() << " runs: median " << MicrosText(micros[micros.size() / 2]) << ", least "
+              << MicrosText(micros.front()) << ", last compile " << last_outcome;
   }
   std::cout << "\n";
   for (const OutputComparison& c : verified.outputs) {
-    std::cout << absl::StreamFormat("verify:  %s %s, %d elements, largest error %.3g absolute, %.3g relative (allowed: %g + %g |want|)%s\n",
-                                    c.passed() ? "PASS" : "FAIL", c.name, c.elements, c.max_abs_error, c.max_rel_error, tolerance.atol, tolerance.rtol,
-                                    c.passed() ? "" : ": " + c.first_mismatch);
+    std::cout << absl::StreamFormat(
+        "verify:  %s %s, %d elements, largest error %.3g absolute, %.3g relative (allowed: %g + %g |want|)%s\n",
+        c.passed() ? "PASS" : "FAIL", c.name, c.elements, c.max_abs_error, c.max_rel_error, tolerance.atol,
+        tolerance.rtol, c.passed() ? "" : ": " + c.first_mismatch);
   }
   std::cout << std::flush;
   return exit_code;
@@ -163,11 +184,15 @@ void RegisterRunCommand(CLI::App& app, const SetBody& set_body) {
   CLI::App* command = app.add_subcommand("run", "compile and run a graph");
   command->add_option("graph", flags->graph, "GRAPH: .fl, .pb, or -")->required();
   command->add_option("--input", flags->inputs.files, "NAME=FILE.npy")->expected(1)->take_all();
-  CLI::Option* random = command->add_option("--random", flags->random_seed, "SEED of random values for inputs without a file");
+  CLI::Option* random =
+      command->add_option("--random", flags->random_seed, "SEED of random values for inputs without a file");
   command->add_option("--output", flags->outputs, "NAME=FILE.npy, where to save an output")->expected(1)->take_all();
   command->add_option("--repeat", flags->repeat, "runs")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--values", flags->values, "elements of each output to print")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_flag("--verify", flags->verify, "also compare with the reference interpreter; exit code 1 where it differs");
+  command->add_option("--values", flags->values, "elements of each output to print")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_flag("--verify", flags->verify,
+                    "also compare with the reference interpreter; exit code 1 where it differs");
   command->add_option("--save-case", flags->save_case, "save graph and inputs as a case file, for a bug report");
   AddCompileFlags(*command, flags->compile);
   command->callback([=] {

@@ -19,16 +19,19 @@ std::string BytesText(double bytes) {
   return unit == 0 ? absl::StrFormat("%.0f bytes", bytes) : absl::StrFormat("%.1f %s", bytes, units[unit]);
 }
 
-std::string MicrosText(double micros) { return micros < 1000 ? absl::StrFormat("%.1f us", micros) : absl::StrFormat("%.2f ms", micros / 1000); }
+std::string MicrosText(double micros) {
+  return micros < 1000 ? absl::StrFormat("%.1f us", micros) : absl::StrFormat("%.2f ms", micros / 1000);
+}
 std::string MillisText(absl::Duration duration) { return MicrosText(absl::ToDoubleMicroseconds(duration)); }
 
 std::string SummaryText(const client::CompileSummary& summary) {
-  return absl::StrCat("target ", summary.target.ToString(), ", ", summary.outcome, ", ", MillisText(summary.elapsed), ", fingerprint ",
-                      summary.fingerprint.ToHex());
+  return absl::StrCat("target ", summary.target.ToString(), ", ", summary.outcome, ", ", MillisText(summary.elapsed),
+                      ", fingerprint ", summary.fingerprint.ToHex());
 }
 
 std::string TensorText(const std::string& name, const Tensor& tensor, int64_t max_values) {
-  std::string text = absl::StrCat(name, ": ", std::string(DTypeName(tensor.dtype())), "[", absl::StrJoin(tensor.shape(), ", "), "] =");
+  std::string text =
+      absl::StrCat(name, ": ", std::string(DTypeName(tensor.dtype())), "[", absl::StrJoin(tensor.shape(), ", "), "] =");
   const int64_t shown = std::min(max_values, tensor.element_count());
   for (int64_t i = 0; i < shown; ++i) absl::StrAppend(&text, i == 0 ? " " : ", ", ElementText(tensor, i));
   if (shown < tensor.element_count()) absl::StrAppend(&text, ", …");

@@ -42,7 +42,8 @@ absl::StatusOr<std::vector<std::string>> FindCases(const std::vector<std::string
       if (it->path().extension() == ".json") found.push_back(it->path().string());
     }
     if (error) {
-      return MakeError(absl::StatusCode::kNotFound, ErrorReason::kInputOutput, argument, absl::StrCat("can't read '", argument, "': ", error.message()));
+      return MakeError(absl::StatusCode::kNotFound, ErrorReason::kInputOutput, argument,
+                       absl::StrCat("can't read '", argument, "': ", error.message()));
     }
     std::sort(found.begin(), found.end());
     paths.insert(paths.end(), found.begin(), found.end());
@@ -53,23 +54,33 @@ absl::StatusOr<std::vector<std::string>> FindCases(const std::vector<std::string
 
 const char* VerdictName(CaseOutcome::Verdict verdict) {
   switch (verdict) {
-    case CaseOutcome::Verdict::kPass: return "PASS";
-    case CaseOutcome::Verdict::kFail: return "FAIL";
-    case CaseOutcome::Verdict::kSkip: return "SKIP";
+    case CaseOutcome::Verdict::kPass:
+      return "PASS";
+    case CaseOutcome::Verdict::kFail:
+      return "FAIL";
+    case CaseOutcome::Verdict::kSkip:
+      return "SKIP";
   }
   return "";
 }
 
-// Runs the cases on `jobs` threads, and hands the outcomes over in the files' order as soon as all before them are done.
+// Runs the cases on `jobs` threads, and hands the outcomes over in the files' order as soon as all before them are
+// done.
 class CasePool {
  public:
   CasePool(Backend& backend, const std::vector<std::string>& paths, const Target& target, const CompileFlags& flags)
-      : backend_(backend), paths_(paths), target_(target), flags_(flags), outcomes_(paths.size()), done_(paths.size(), false) {}
+      : backend_(backend),
+        paths_(paths),
+        target_(target),
+        flags_(flags),
+        outcomes_(paths.size()),
+        done_(paths.size(), false) {}
 
   template <typename OnOutcome>
   void Run(int jobs, const OnOutcome& on_outcome) {
     std::vector<std::thread> threads;
-    for (int i = 0; i < std::min<int>(jobs, static_cast<int>(paths_.size())); ++i) threads.emplace_back([this] { Work(); });
+    for (int i = 0; i < std::min<int>(jobs, static_cast<int>(paths_.size())); ++i)
+      threads.emplace_back([this] { Work(); });
     for (size_t i = 0; i < paths_.size(); ++i) {
       {
         absl::MutexLock lock(&mutex_);
@@ -121,8 +132,12 @@ std::string SkipText(const std::map<std::string, int>& skipped) {
 Json OutcomeJson(const CaseOutcome& outcome) {
   Json outputs = Json::array();
   for (const OutputComparison& output : outcome.outputs) outputs.push_back(ComparisonJson(output));
-  return {{"path", outcome.path},     {"name", outcome.name},         {"verdict", VerdictName(outcome.verdict)},
-          {"detail", outcome.detail}, {"skipped_op", outcome.skipped_op}, {"outputs", std::move(outputs)}};
+  return {{"path", outcome.path},
+          {"name", outcome.name},
+          {"verdict", VerdictName(outcome.verdict)},
+          {"detail", outcome.detail},
+          {"skipped_op", outcome.skipped_op},
+          {"outputs", std::move(outputs)}};
 }
 
 absl::StatusOr<int> RunVerify(const VerifyFlags& flags, CommandContext& context) {

@@ -41,15 +41,17 @@ absl::Status InputError(const std::string& name, const std::string& message) {
   return InvalidArgument(ErrorReason::kTensorMismatch, name, absl::StrCat("input '", name, "' ", message));
 }
 
-// The inputs in the graph's order. Checked here too, since a request by fingerprint no longer carries the graph's names.
+// The inputs in the graph's order. Checked here too, since a request by fingerprint no longer carries the graph's
+// names.
 absl::StatusOr<std::vector<Tensor>> InGraphOrder(const Graph& graph, const std::vector<NamedTensor>& inputs) {
   std::vector<Tensor> ordered;
   ordered.reserve(inputs.size());
   const bool unnamed = std::all_of(inputs.begin(), inputs.end(), [](const NamedTensor& t) { return t.name.empty(); });
   if (unnamed) {
     if (inputs.size() != graph.inputs.size()) {
-      return InvalidArgument(ErrorReason::kTensorMismatch, "inputs",
-                             absl::StrCat("the graph has ", graph.inputs.size(), " inputs, ", inputs.size(), " tensors were given"));
+      return InvalidArgument(
+          ErrorReason::kTensorMismatch, "inputs",
+          absl::StrCat("the graph has ", graph.inputs.size(), " inputs, ", inputs.size(), " tensors were given"));
     }
     for (const NamedTensor& input : inputs) ordered.push_back(input.tensor);
     return ordered;
@@ -86,7 +88,9 @@ Digest RequestDigest(const v1::CompileSpec& spec, const std::vector<Tensor>& inp
   return ComputeDigest(bytes);
 }
 
-std::string FingerprintBytes(const Fingerprint& fingerprint) { return std::string(fingerprint.bytes.begin(), fingerprint.bytes.end()); }
+std::string FingerprintBytes(const Fingerprint& fingerprint) {
+  return std::string(fingerprint.bytes.begin(), fingerprint.bytes.end());
+}
 
 }  // namespace
 
@@ -103,7 +107,8 @@ class Client::Impl {
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
-    const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    const std::shared_ptr<grpc::Channel> channel =
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
     compile_ = v1::CompileService::NewStub(channel);
     execute_ = v1::ExecuteService::NewStub(channel);
     admin_ = v1::AdminService::NewStub(channel);
@@ -111,12 +116,13 @@ class Client::Impl {
 
   // One call with its retries. `method`: of a stub.
   template <typename Stub, typename Request, typename Response>
-  absl::Status Call(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*), const Request& request,
-                    Response& response) {
+  absl::Status Call(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const Request& request, Response& response) {
     // Said here, since gRPC's own message for it is unreadable.
     if (request.ByteSizeLong() > static_cast<size_t>(options_.max_message_bytes)) {
       return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kLimitExceeded, "request",
-                       absl::StrCat("a request of ", request.ByteSizeLong(), " bytes is over the limit of ", options_.max_message_bytes));
+                       absl::StrCat("a request of ", request.ByteSizeLong(), " bytes is over the limit of ",
+                                    options_.max_message_bytes));
     }
     const absl::Time deadline = absl::Now() + options_.deadline;
     absl::Duration backoff = options_.initial_backoff;
@@ -127,7 +133,8 @@ class Client::Impl {
       response.Clear();
       const grpc::Status status = (stub.*method)(&context, request, &response);
       if (status.ok()) return absl::OkStatus();
-      absl::Status error = DecodeError(static_cast<int>(status.error_code()), status.error_message(), status.error_details());
+      absl::Status error =
+          DecodeError(static_cast<int>(status.error_code()), status.error_message(), status.error_details());
       if (error.code() != absl::StatusCode::kUnavailable || attempt >= options_.max_attempts) return error;
       const absl::Duration jittered = backoff * absl::Uniform(random, 0.5, 1.0);
       const absl::Duration wait = std::max(jittered, GetRetryDelay(error));
@@ -137,13 +144,17 @@ class Client::Impl {
     }
   }
 
-  // Makes `request` (whose mutable_spec() is filled in here) by fingerprint where one is known, else by graph; falls back to the graph.
-  // `inputs`: the tensors of the request, where they bind symbols. Returns whether the graph was sent.
+  // Makes `request` (whose mutable_spec() is filled in here) by fingerprint where one is known, else by graph; falls
+  // back to the graph. `inputs`: the tensors of the request, where they bind symbols. Returns whether the graph was
+  // sent.
   template <typename Stub, typename Request, typename Response>
-  absl::StatusOr<bool> CallBySpec(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                                  const CompileSpec& spec, const std::vector<Tensor>& inputs, Request& request, Response& response) {
+  absl::StatusOr<bool> CallBySpec(Stub& stub,
+                                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                                  const CompileSpec& spec, const std::vector<Tensor>& inputs, Request& request,
+                                  Response& response) {
     if (spec.graph == nullptr) {
-      if (!spec.fingerprint.has_value()) return InvalidArgument(ErrorReason::kOptionInvalid, "spec", "neither a graph nor a fingerprint is given");
+      if (!spec.fingerprint.has_value())
+        return InvalidArgument(ErrorReason::kOptionInvalid, "spec", "neither a graph nor a fingerprint is given");
       request.mutable_spec()->set_fingerprint(FingerprintBytes(*spec.fingerprint));
       FUSELINE_RETURN_IF_ERROR(Call(stub, method, request, response));
       return false;
@@ -200,13 +211,15 @@ absl::StatusOr<CompileResult> Client::Compile(const CompileSpec& spec, bool incl
   v1::CompileRequest request;
   request.set_include_source(include_source);
   v1::CompileResponse response;
-  FUSELINE_ASSIGN_OR_RETURN(const bool graph_sent,
-                            impl_->CallBySpec(impl_->compile(), &v1::CompileService::Stub::Compile, spec, {}, request, response));
+  FUSELINE_ASSIGN_OR_RETURN(
+      const bool graph_sent,
+      impl_->CallBySpec(impl_->compile(), &v1::CompileService::Stub::Compile, spec, {}, request, response));
   CompileResult result;
   FUSELINE_ASSIGN_OR_RETURN(result.summary, SummaryFromProto(response.summary()));
   result.summary.graph_sent = graph_sent;
   absl::StatusOr<Artifact> artifact = ArtifactFromProto(response.artifact());
-  if (!artifact.ok()) return Internal(absl::StrCat("the server's artifact can't be decoded: ", artifact.status().message()));
+  if (!artifact.ok())
+    return Internal(absl::StrCat("the server's artifact can't be decoded: ", artifact.status().message()));
   artifact->report = ReportFromProto(response.report());
   result.artifact = std::make_shared<const Artifact>(*std::move(artifact));
   return result;
@@ -226,17 +239,20 @@ absl::StatusOr<ExecuteResult> Client::Execute(const CompileSpec& spec, const std
     }
   }
   v1::ExecuteResponse response;
-  FUSELINE_ASSIGN_OR_RETURN(const bool graph_sent,
-                            impl_->CallBySpec(impl_->execute(), &v1::ExecuteService::Stub::Execute, spec, ordered, request, response));
+  FUSELINE_ASSIGN_OR_RETURN(
+      const bool graph_sent,
+      impl_->CallBySpec(impl_->execute(), &v1::ExecuteService::Stub::Execute, spec, ordered, request, response));
   ExecuteResult result;
   FUSELINE_ASSIGN_OR_RETURN(result.summary, SummaryFromProto(response.summary()));
   result.summary.graph_sent = graph_sent;
   if (spec.graph != nullptr && response.outputs_size() != static_cast<int>(spec.graph->outputs.size())) {
-    return Internal(absl::StrCat("the server sent ", response.outputs_size(), " outputs of ", spec.graph->outputs.size()));
+    return Internal(
+        absl::StrCat("the server sent ", response.outputs_size(), " outputs of ", spec.graph->outputs.size()));
   }
   for (int i = 0; i < response.outputs_size(); ++i) {
     FUSELINE_ASSIGN_OR_RETURN(Tensor tensor, TensorFromProto(response.outputs(i).tensor()));
-    const std::string& name = spec.graph != nullptr ? spec.graph->outputs[static_cast<size_t>(i)].name : response.outputs(i).name();
+    const std::string& name =
+        spec.graph != nullptr ? spec.graph->outputs[static_cast<size_t>(i)].name : response.outputs(i).name();
     result.outputs.push_back({name, std::move(tensor)});
   }
   const v1::ExecuteTimings& timings = response.timings();
@@ -258,21 +274,23 @@ absl::StatusOr<ExplainResult> Client::Explain(const CompileSpec& spec, const Exp
     GraphToProto(*spec.graph, request.mutable_spec()->mutable_graph());
     FUSELINE_RETURN_IF_ERROR(impl_->Call(impl_->compile(), &v1::CompileService::Stub::Explain, request, response));
   } else {
-    FUSELINE_ASSIGN_OR_RETURN(graph_sent,
-                              impl_->CallBySpec(impl_->compile(), &v1::CompileService::Stub::Explain, spec, {}, request, response));
+    FUSELINE_ASSIGN_OR_RETURN(graph_sent, impl_->CallBySpec(impl_->compile(), &v1::CompileService::Stub::Explain, spec,
+                                                            {}, request, response));
   }
   ExplainResult result;
   FUSELINE_ASSIGN_OR_RETURN(result.summary, SummaryFromProto(response.summary()));
   result.summary.graph_sent = graph_sent;
   result.report = ReportFromProto(response.report());
   for (const v1::Stage& stage : response.stages()) result.stages.emplace_back(stage.name(), stage.text());
-  for (const v1::KeyField& field : response.key_fields()) result.key_fields.push_back({field.name(), field.value(), field.digest()});
+  for (const v1::KeyField& field : response.key_fields())
+    result.key_fields.push_back({field.name(), field.value(), field.digest()});
   return result;
 }
 
 absl::StatusOr<VerifyResult> Client::Verify(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
                                             const std::vector<NamedTensor>& expected, const Tolerance& tolerance) {
-  if (spec.graph == nullptr) return InvalidArgument(ErrorReason::kOptionInvalid, "spec.graph", "Verify needs the graph");
+  if (spec.graph == nullptr)
+    return InvalidArgument(ErrorReason::kOptionInvalid, "spec.graph", "Verify needs the graph");
   v1::VerifyRequest request;
   SpecFieldsToProto(spec, request.mutable_spec());
   GraphToProto(*spec.graph, request.mutable_spec()->mutable_graph());
@@ -296,13 +314,15 @@ absl::StatusOr<VerifyResult> Client::Verify(const CompileSpec& spec, const std::
 
 absl::StatusOr<ServerInfo> Client::GetServerInfo() {
   v1::GetServerInfoResponse response;
-  FUSELINE_RETURN_IF_ERROR(impl_->Call(impl_->admin(), &v1::AdminService::Stub::GetServerInfo, v1::GetServerInfoRequest(), response));
+  FUSELINE_RETURN_IF_ERROR(
+      impl_->Call(impl_->admin(), &v1::AdminService::Stub::GetServerInfo, v1::GetServerInfoRequest(), response));
   return ServerInfoFromProto(response);
 }
 
 absl::StatusOr<CacheStats> Client::GetCacheStats() {
   v1::GetCacheStatsResponse response;
-  FUSELINE_RETURN_IF_ERROR(impl_->Call(impl_->admin(), &v1::AdminService::Stub::GetCacheStats, v1::GetCacheStatsRequest(), response));
+  FUSELINE_RETURN_IF_ERROR(
+      impl_->Call(impl_->admin(), &v1::AdminService::Stub::GetCacheStats, v1::GetCacheStatsRequest(), response));
   return CacheStatsFromProto(response);
 }
 

@@ -3,15 +3,17 @@
 //
 //   FUSELINE_ASSIGN_OR_RETURN(auto client, fuseline::client::Client::Connect("localhost:9090"));
 //   FUSELINE_ASSIGN_OR_RETURN(auto graph, fuseline::ParseGraphText(text));
-//   FUSELINE_ASSIGN_OR_RETURN(auto result, client->Execute({.graph = std::make_shared<fuseline::Graph>(std::move(graph))}, inputs));
+//   FUSELINE_ASSIGN_OR_RETURN(auto result, client->Execute({.graph =
+//   std::make_shared<fuseline::Graph>(std::move(graph))}, inputs));
 //   // result.outputs[0].tensor
 //
-// An unchanged graph costs a 32-byte question: the client remembers the fingerprints that the server answered, asks by fingerprint
-// first, and sends the graph only where the server answers NOT_FOUND.
+// An unchanged graph costs a 32-byte question: the client remembers the fingerprints that the server answered, asks by
+// fingerprint first, and sends the graph only where the server answers NOT_FOUND.
 //
 // Errors: every call answers the server's status with its code and message, and where the server sent them the reason
-// (GetErrorReason), the subject (GetErrorSubject: a node, input or field), the request's id (GetRequestId) and the time to wait
-// (GetRetryDelay). proto/fuseline/v1 lists the codes of each method and what to do. Besides, of the client itself:
+// (GetErrorReason), the subject (GetErrorSubject: a node, input or field), the request's id (GetRequestId) and the time
+// to wait (GetRetryDelay). proto/fuseline/v1 lists the codes of each method and what to do. Besides, of the client
+// itself:
 //   UNAVAILABLE        no server answers at the address, after all attempts.
 //   DEADLINE_EXCEEDED  ClientOptions::deadline has passed.
 //   INTERNAL           the server's answer can't be decoded.
@@ -48,7 +50,8 @@ struct ClientOptions {
   absl::Duration deadline = absl::Minutes(10);
   // Attempts of one call while the server answers UNAVAILABLE; 1: no retries. At least 1.
   int max_attempts = 5;
-  // Wait before the second attempt; doubled for each further one, with jitter (half to all of it). The server's RetryInfo is the least.
+  // Wait before the second attempt; doubled for each further one, with jitter (half to all of it). The server's
+  // RetryInfo is the least.
   absl::Duration initial_backoff = absl::Milliseconds(100);
   absl::Duration max_backoff = absl::Seconds(5);
   // The largest message in either direction. At most 2^31 - 1, gRPC's own bound; the server has a bound of its own.
@@ -59,18 +62,20 @@ struct ClientOptions {
   int64_t max_remembered = 10'000;
 };
 
-// What to compile and how. At least one of `graph` and `fingerprint` is set; with both, the fingerprint is asked for first.
+// What to compile and how. At least one of `graph` and `fingerprint` is set; with both, the fingerprint is asked for
+// first.
 struct CompileSpec {
-  std::shared_ptr<const Graph> graph;      // need not be verified; shared, never changed
-  std::optional<Fingerprint> fingerprint;  // covers all fields below, which are then looked at only if the graph is sent
-  SymbolSizes symbols;                     // of symbolic dims; Execute and Verify solve those left out from the inputs
-  std::optional<Target> target;            // unset: the server chooses
+  std::shared_ptr<const Graph> graph;  // need not be verified; shared, never changed
+  std::optional<Fingerprint>
+      fingerprint;               // covers all fields below, which are then looked at only if the graph is sent
+  SymbolSizes symbols;           // of symbolic dims; Execute and Verify solve those left out from the inputs
+  std::optional<Target> target;  // unset: the server chooses
   CompileOptions options;
-  bool bypass_cache = false;               // build anew and do not store; then the graph is always sent
+  bool bypass_cache = false;  // build anew and do not store; then the graph is always sent
 };
 
 struct NamedTensor {
-  std::string name;   // an input or output of the graph; all empty: by position
+  std::string name;  // an input or output of the graph; all empty: by position
   Tensor tensor;
 };
 
@@ -80,21 +85,23 @@ struct CompileSummary {
   absl::Duration elapsed;     // from request to artifact, in the server
   absl::Duration build_time;  // of it, spent compiling; 0 on a hit
   Target target;
-  bool graph_sent = true;     // false: the fingerprint was enough
+  bool graph_sent = true;  // false: the fingerprint was enough
   bool is_hit() const { return outcome != "miss" && outcome != "joined"; }
 };
 
 struct CompileResult {
   CompileSummary summary;
-  // With its report and, where asked for, source. Inputs and outputs have canonical names (in0, …, out0, …) in the graph's order.
+  // With its report and, where asked for, source. Inputs and outputs have canonical names (in0, …, out0, …) in the
+  // graph's order.
   ArtifactPtr artifact;
 };
 
 struct ExecuteResult {
   CompileSummary summary;
-  std::vector<NamedTensor> outputs;  // in the graph's order, by the graph's names (by out0, … where only a fingerprint was given)
+  std::vector<NamedTensor>
+      outputs;  // in the graph's order, by the graph's names (by out0, … where only a fingerprint was given)
   absl::Duration queue_time;
-  absl::Duration run_time;           // transfers and kernels
+  absl::Duration run_time;  // transfers and kernels
   int32_t device = 0;
 };
 
@@ -163,8 +170,8 @@ struct CacheStats {
 
 class Client {
  public:
-  // `address`: "HOST:PORT", "[::1]:PORT" or "unix:/path/of/socket". Does not wait for the server: a call that finds none answers
-  // UNAVAILABLE. Errors: INVALID_ARGUMENT (kOptionInvalid) for an empty address or a bad option.
+  // `address`: "HOST:PORT", "[::1]:PORT" or "unix:/path/of/socket". Does not wait for the server: a call that finds
+  // none answers UNAVAILABLE. Errors: INVALID_ARGUMENT (kOptionInvalid) for an empty address or a bad option.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& address, const ClientOptions& options = {});
   ~Client();
   Client(const Client&) = delete;
@@ -172,11 +179,12 @@ class Client {
 
   // `include_source`: the kernels' source too.
   absl::StatusOr<CompileResult> Compile(const CompileSpec& spec, bool include_source = false);
-  // Compiles where needed and runs. `inputs`: all named, in any order, or all unnamed, by position. Errors: INVALID_ARGUMENT
-  // (kTensorMismatch) for a missing, unknown or doubled input.
+  // Compiles where needed and runs. `inputs`: all named, in any order, or all unnamed, by position. Errors:
+  // INVALID_ARGUMENT (kTensorMismatch) for a missing, unknown or doubled input.
   absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs);
   absl::StatusOr<ExplainResult> Explain(const CompileSpec& spec, const ExplainOptions& options = {});
-  // Runs the graph, which must be given, and compares with `expected`, or with the reference interpreter where it is empty.
+  // Runs the graph, which must be given, and compares with `expected`, or with the reference interpreter where it is
+  // empty.
   absl::StatusOr<VerifyResult> Verify(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
                                       const std::vector<NamedTensor>& expected, const Tolerance& tolerance);
   absl::StatusOr<ServerInfo> GetServerInfo();

@@ -19,8 +19,8 @@ constexpr char kTypePrefix[] = "type.googleapis.com/google.rpc.";
 constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
 constexpr char kRequestInfoUrl[] = "type.googleapis.com/google.rpc.RequestInfo";
 
-// Calls `field(number, bytes)` for each length-delimited field and `number(number, value)` for each varint; other fields are skipped.
-// False where the bytes are malformed.
+// Calls `field(number, bytes)` for each length-delimited field and `number(number, value)` for each varint; other
+// fields are skipped. False where the bytes are malformed.
 template <typename OnBytes, typename OnVarint>
 bool ReadMessage(const std::string& message, const OnBytes& on_bytes, const OnVarint& on_varint) {
   CodedInputStream in(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size()));
@@ -30,7 +30,8 @@ bool ReadMessage(const std::string& message, const OnBytes& on_bytes, const OnVa
       case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
         uint32_t size = 0;
         std::string bytes;
-        if (!in.ReadVarint32(&size) || size > message.size() || !in.ReadString(&bytes, static_cast<int>(size))) return false;
+        if (!in.ReadVarint32(&size) || size > message.size() || !in.ReadString(&bytes, static_cast<int>(size)))
+          return false;
         on_bytes(number, bytes);
         break;
       }
@@ -56,7 +57,8 @@ void ReadErrorInfo(const std::string& message, ErrorReason& reason, std::string&
   const auto on_entry = [&](const std::string& entry) {
     std::string key;
     std::string value;
-    ReadMessage(entry, [&](int n, const std::string& b) { (n == 1 ? key : value) = b; }, IgnoreVarint);
+    ReadMessage(
+        entry, [&](int n, const std::string& b) { (n == 1 ? key : value) = b; }, IgnoreVarint);
     if (key == "subject") subject = value;
   };
   ReadMessage(
@@ -78,7 +80,8 @@ void ReadErrorInfo(const std::string& message, ErrorReason& reason, std::string&
 }  // namespace
 
 absl::Status DecodeError(int code, const std::string& message, const std::string& details) {
-  const absl::StatusCode status_code = code > 0 && code <= 16 ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown;
+  const absl::StatusCode status_code =
+      code > 0 && code <= 16 ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown;
   ErrorReason reason = ErrorReason::kUnspecified;
   std::string subject;
   std::optional<std::string> retry_info;
@@ -104,7 +107,8 @@ absl::Status DecodeError(int code, const std::string& message, const std::string
         if (n == 3) on_any(b);
       },
       IgnoreVarint);
-  absl::Status status = reason == ErrorReason::kUnspecified ? absl::Status(status_code, message) : MakeError(status_code, reason, subject, message);
+  absl::Status status = reason == ErrorReason::kUnspecified ? absl::Status(status_code, message)
+                                                            : MakeError(status_code, reason, subject, message);
   if (retry_info.has_value()) status.SetPayload(kRetryInfoUrl, absl::Cord(*retry_info));
   if (request_info.has_value()) status.SetPayload(kRequestInfoUrl, absl::Cord(*request_info));
   return status;

@@ -1,8 +1,8 @@
 // Decodes the status that a server sent into absl::Status: the inverse of server/service/status_codec.
 // Pipeline: gRPC code, message, "grpc-status-details-bin" -> DecodeError -> absl::Status with reason and subject.
-// The google.rpc messages are read from the wire by hand: generated classes here would clash with the copy that a program may bring.
-// Thread-safety: pure functions. Malformed details are passed over: the code and message are always kept.
-// Tested by tests/unit/client/error_details_test.cc
+// The google.rpc messages are read from the wire by hand: generated classes here would clash with the copy that a
+// program may bring. Thread-safety: pure functions. Malformed details are passed over: the code and message are always
+// kept. Tested by tests/unit/client/error_details_test.cc
 #pragma once
 
 #include <string>

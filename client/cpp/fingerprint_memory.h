@@ -1,6 +1,5 @@
-// Remembers which fingerprint the server answered for which request, so that an unchanged graph is asked for by 32 bytes.
-// Thread-safety: thread-safe.
-// Tested by tests/unit/client/client_test.cc
+// Remembers which fingerprint the server answered for which request, so that an unchanged graph is asked for by 32
+// bytes. Thread-safety: thread-safe. Tested by tests/unit/client/client_test.cc
 #pragma once
 
 #include <cstdint>

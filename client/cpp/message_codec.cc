@@ -10,16 +10,24 @@
 namespace fuseline::client {
 namespace {
 
-absl::Duration FromProto(const google::protobuf::Duration& d) { return absl::Seconds(d.seconds()) + absl::Nanoseconds(d.nanos()); }
+absl::Duration FromProto(const google::protobuf::Duration& d) {
+  return absl::Seconds(d.seconds()) + absl::Nanoseconds(d.nanos());
+}
 
 std::string OutcomeName(v1::CacheOutcome outcome) {
   switch (outcome) {
-    case v1::CACHE_OUTCOME_MISS: return "miss";
-    case v1::CACHE_OUTCOME_MEMORY_HIT: return "memory-hit";
-    case v1::CACHE_OUTCOME_DISK_HIT: return "disk-hit";
-    case v1::CACHE_OUTCOME_JOINED: return "joined";
-    case v1::CACHE_OUTCOME_SHARED_HIT: return "shared-hit";
-    default: return "unknown";
+    case v1::CACHE_OUTCOME_MISS:
+      return "miss";
+    case v1::CACHE_OUTCOME_MEMORY_HIT:
+      return "memory-hit";
+    case v1::CACHE_OUTCOME_DISK_HIT:
+      return "disk-hit";
+    case v1::CACHE_OUTCOME_JOINED:
+      return "joined";
+    case v1::CACHE_OUTCOME_SHARED_HIT:
+      return "shared-hit";
+    default:
+      return "unknown";
   }
 }
 
@@ -60,7 +68,8 @@ void TensorToProto(const Tensor& tensor, v1::Tensor* proto) {
 }
 
 absl::StatusOr<Tensor> TensorFromProto(const v1::Tensor& proto) {
-  if (proto.dtype() <= v1::DATA_TYPE_UNSPECIFIED || proto.dtype() >= kDTypeCount) return Internal("the server sent a tensor of an unknown dtype");
+  if (proto.dtype() <= v1::DATA_TYPE_UNSPECIFIED || proto.dtype() >= kDTypeCount)
+    return Internal("the server sent a tensor of an unknown dtype");
   const DType dtype = static_cast<DType>(proto.dtype());
   // Compared with the data before anything is multiplied, so that no product overflows.
   const Shape shape(proto.shape().begin(), proto.shape().end());
@@ -69,26 +78,30 @@ absl::StatusOr<Tensor> TensorFromProto(const v1::Tensor& proto) {
   for (const int64_t size : shape) {
     if (size < 0) return Internal("the server sent a tensor with a negative size");
     if (empty) continue;
-    if (bytes > std::numeric_limits<int64_t>::max() / size) return Internal("the server sent a tensor with an impossible shape");
+    if (bytes > std::numeric_limits<int64_t>::max() / size)
+      return Internal("the server sent a tensor with an impossible shape");
     bytes *= size;
   }
   if (empty) bytes = 0;
   if (bytes != static_cast<int64_t>(proto.data().size())) {
-    return Internal(absl::StrCat("the server sent a tensor of ", proto.data().size(), " bytes where its shape has ", bytes));
+    return Internal(
+        absl::StrCat("the server sent a tensor of ", proto.data().size(), " bytes where its shape has ", bytes));
   }
   return Tensor::FromBytes(dtype, shape, proto.data());
 }
 
 absl::StatusOr<CompileSummary> SummaryFromProto(const v1::CompileSummary& proto) {
   CompileSummary summary;
-  if (proto.fingerprint().size() != summary.fingerprint.bytes.size()) return Internal("the server sent a fingerprint that is not 32 bytes");
+  if (proto.fingerprint().size() != summary.fingerprint.bytes.size())
+    return Internal("the server sent a fingerprint that is not 32 bytes");
   std::copy(proto.fingerprint().begin(), proto.fingerprint().end(), summary.fingerprint.bytes.begin());
   summary.outcome = OutcomeName(proto.outcome());
   summary.elapsed = FromProto(proto.elapsed());
   summary.build_time = FromProto(proto.build_time());
   if (proto.target().empty()) return summary;
   const absl::StatusOr<Target> target = ParseTarget(proto.target());
-  if (!target.ok()) return Internal(absl::StrCat("the server sent a target that this client does not know: '", proto.target(), "'"));
+  if (!target.ok())
+    return Internal(absl::StrCat("the server sent a target that this client does not know: '", proto.target(), "'"));
   summary.target = *target;
   return summary;
 }
@@ -119,12 +132,15 @@ ServerInfo ServerInfoFromProto(const v1::GetServerInfoResponse& proto) {
   ServerInfo info;
   info.version = proto.version();
   info.compiler_identity = proto.compiler_identity();
-  for (const v1::TargetInfo& t : proto.targets()) info.targets.push_back({t.target(), t.can_compile(), t.can_execute(), t.reason()});
+  for (const v1::TargetInfo& t : proto.targets())
+    info.targets.push_back({t.target(), t.can_compile(), t.can_execute(), t.reason()});
   for (const v1::DeviceInfo& d : proto.devices()) {
-    info.devices.push_back({d.ordinal(), d.name(), d.target(), d.memory_bytes(), d.healthy(), d.execution_count(), d.queue_depth_count()});
+    info.devices.push_back(
+        {d.ordinal(), d.name(), d.target(), d.memory_bytes(), d.healthy(), d.execution_count(), d.queue_depth_count()});
   }
   const v1::Limits& limits = proto.limits();
-  info.limits = {limits.max_node_count(), limits.max_rank_count(), limits.max_element_count(), limits.max_constant_bytes(), limits.max_text_bytes()};
+  info.limits = {limits.max_node_count(), limits.max_rank_count(), limits.max_element_count(),
+                 limits.max_constant_bytes(), limits.max_text_bytes()};
   info.max_message_bytes = limits.max_message_bytes();
   info.uptime = FromProto(proto.uptime());
   info.draining = proto.state() == v1::SERVER_STATE_DRAINING;
@@ -134,7 +150,8 @@ ServerInfo ServerInfoFromProto(const v1::GetServerInfoResponse& proto) {
 CacheStats CacheStatsFromProto(const v1::GetCacheStatsResponse& proto) {
   CacheStats stats;
   for (const v1::CacheLevelStats& l : proto.levels()) {
-    stats.levels.push_back({l.level(), l.entry_count(), l.size_bytes(), l.hit_count(), l.miss_count(), l.corrupt_count(), l.eviction_count(), l.error_count()});
+    stats.levels.push_back({l.level(), l.entry_count(), l.size_bytes(), l.hit_count(), l.miss_count(),
+                            l.corrupt_count(), l.eviction_count(), l.error_count()});
   }
   stats.builds = proto.build_count();
   stats.joins = proto.join_count();

@@ -17,17 +17,22 @@ namespace {
 using Json = nlohmann::ordered_json;  // keeps the file's order of inputs and outputs
 
 absl::Status FieldError(const std::string& field, const std::string& message) {
-  return InvalidArgument(ErrorReason::kCaseFile, field, absl::StrCat("case file: ", field.empty() ? "" : absl::StrCat("'", field, "': "), message));
+  return InvalidArgument(ErrorReason::kCaseFile, field,
+                         absl::StrCat("case file: ", field.empty() ? "" : absl::StrCat("'", field, "': "), message));
 }
 
-std::string Child(const std::string& field, const std::string& key) { return field.empty() ? key : absl::StrCat(field, ".", key); }
+std::string Child(const std::string& field, const std::string& key) {
+  return field.empty() ? key : absl::StrCat(field, ".", key);
+}
 
 // Reads the fields of one object; Done() refuses keys that nobody asked for, so that a misspelt one is not passed over.
 class ObjectReader {
  public:
   ObjectReader(const Json& json, std::string field) : json_(json), field_(std::move(field)) {}
 
-  absl::Status CheckIsObject() const { return json_.is_object() ? absl::OkStatus() : FieldError(field_, "expected an object"); }
+  absl::Status CheckIsObject() const {
+    return json_.is_object() ? absl::OkStatus() : FieldError(field_, "expected an object");
+  }
   const Json* Find(const char* key) {
     known_.emplace_back(key);
     const auto it = json_.find(key);
@@ -77,7 +82,8 @@ absl::StatusOr<int64_t> ReadInteger(const Json& json, const std::string& field, 
   return value;
 }
 
-// A float: a number, or one of the strings that JSON cannot spell as numbers. A plain zero is +0.0 however it is written.
+// A float: a number, or one of the strings that JSON cannot spell as numbers. A plain zero is +0.0 however it is
+// written.
 absl::StatusOr<double> ReadFloat(const Json& json, const std::string& field) {
   if (json.is_number()) {
     const double value = json.get<double>();
@@ -111,7 +117,8 @@ absl::Status ReadElement(const Json& json, const std::string& field, Tensor& ten
     if (!json.is_boolean()) return FieldError(field, "expected true or false");
     tensor.SetInt(i, json.get<bool>() ? 1 : 0);
   } else {
-    FUSELINE_ASSIGN_OR_RETURN(const int64_t value, ReadInteger(json, field, LowestInteger(dtype), HighestInteger(dtype)));
+    FUSELINE_ASSIGN_OR_RETURN(const int64_t value,
+                              ReadInteger(json, field, LowestInteger(dtype), HighestInteger(dtype)));
     tensor.SetInt(i, value);
   }
   return absl::OkStatus();
@@ -119,10 +126,12 @@ absl::Status ReadElement(const Json& json, const std::string& field, Tensor& ten
 
 absl::StatusOr<Shape> ReadShape(const Json& json, const std::string& field, const CaseFileLimits& limits) {
   if (!json.is_array()) return FieldError(field, "expected a list of sizes");
-  if (static_cast<int64_t>(json.size()) > limits.max_rank) return FieldError(field, absl::StrCat("more than ", limits.max_rank, " dims"));
+  if (static_cast<int64_t>(json.size()) > limits.max_rank)
+    return FieldError(field, absl::StrCat("more than ", limits.max_rank, " dims"));
   Shape shape;
   for (size_t d = 0; d < json.size(); ++d) {
-    FUSELINE_ASSIGN_OR_RETURN(const int64_t size, ReadInteger(json[d], absl::StrCat(field, "[", d, "]"), 0, std::numeric_limits<int64_t>::max()));
+    FUSELINE_ASSIGN_OR_RETURN(const int64_t size, ReadInteger(json[d], absl::StrCat(field, "[", d, "]"), 0,
+                                                              std::numeric_limits<int64_t>::max()));
     shape.push_back(size);
   }
   return shape;
@@ -147,7 +156,8 @@ absl::Status FillRandom(ObjectReader& reader, const Json& random, const std::str
   const std::string kind = random.get<std::string>();
   int64_t seed = 0;
   if (const Json* value = reader.Find("seed")) {
-    FUSELINE_ASSIGN_OR_RETURN(seed, ReadInteger(*value, Child(field, "seed"), std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
+    FUSELINE_ASSIGN_OR_RETURN(seed, ReadInteger(*value, Child(field, "seed"), std::numeric_limits<int64_t>::min(),
+                                                std::numeric_limits<int64_t>::max()));
   }
   const Json* low = reader.Find("low");
   const Json* high = reader.Find("high");
@@ -174,7 +184,8 @@ absl::Status FillRandom(ObjectReader& reader, const Json& random, const std::str
   }
   if (kind == "int") {
     const DType dtype = tensor.dtype();
-    // Exclusive high: one more than the largest value that the dtype holds (2^24 for floats: exact in f32), bounded by int64's own.
+    // Exclusive high: one more than the largest value that the dtype holds (2^24 for floats: exact in f32), bounded by
+    // int64's own.
     const int64_t least = IsBool(dtype) ? 0 : IsFloat(dtype) ? -(1 << 24) : LowestInteger(dtype);
     const int64_t most = IsBool(dtype) ? 1 : IsFloat(dtype) ? (1 << 24) : HighestInteger(dtype);
     const int64_t end = most == std::numeric_limits<int64_t>::max() ? most : most + 1;
@@ -190,10 +201,12 @@ absl::Status FillRandom(ObjectReader& reader, const Json& random, const std::str
     FillRandomInt(tensor, key, begin_value, end_value);
     return absl::OkStatus();
   }
-  return FieldError(Child(field, "random"), absl::StrCat("expected \"normal\", \"uniform\" or \"int\", got \"", kind, "\""));
+  return FieldError(Child(field, "random"),
+                    absl::StrCat("expected \"normal\", \"uniform\" or \"int\", got \"", kind, "\""));
 }
 
-absl::StatusOr<Tensor> ReadTensor(const Json& json, const std::string& field, bool is_input, const CaseFileLimits& limits, int64_t& budget) {
+absl::StatusOr<Tensor> ReadTensor(const Json& json, const std::string& field, bool is_input,
+                                  const CaseFileLimits& limits, int64_t& budget) {
   ObjectReader reader(json, field);
   FUSELINE_RETURN_IF_ERROR(reader.CheckIsObject());
   FUSELINE_ASSIGN_OR_RETURN(const std::string dtype_name, reader.String("dtype", true));
@@ -224,7 +237,8 @@ absl::StatusOr<Tensor> ReadTensor(const Json& json, const std::string& field, bo
     for (int64_t i = 0; i < count; ++i) {
       const Json& element = (*data)[static_cast<size_t>(i)];
       if (absl::Status status = ReadElement(element, data_field, tensor, i); !status.ok()) {
-        return ReadElement(element, absl::StrCat(data_field, "[", i, "]"), tensor, i);  // again, with the element's own name
+        return ReadElement(element, absl::StrCat(data_field, "[", i, "]"), tensor,
+                           i);  // again, with the element's own name
       }
     }
   } else if (fill != nullptr) {
@@ -252,7 +266,8 @@ absl::Status ReadTolerance(const Json& json, Tolerance& tolerance) {
   for (const auto& [key, target] : parts) {
     const Json* value = reader.Find(key);
     if (value == nullptr) continue;
-    if (!value->is_number() || !(value->get<double>() >= 0)) return FieldError(Child("tolerance", key), "expected a number of at least 0");
+    if (!value->is_number() || !(value->get<double>() >= 0))
+      return FieldError(Child("tolerance", key), "expected a number of at least 0");
     *target = value->get<double>();
   }
   return reader.Done();
@@ -277,18 +292,20 @@ absl::StatusOr<SymbolSizes> ReadSymbols(const Json& json) {
   if (!json.is_object()) return FieldError("symbols", "expected an object");
   SymbolSizes sizes;
   for (const auto& [name, size] : json.items()) {
-    FUSELINE_ASSIGN_OR_RETURN(sizes[name], ReadInteger(size, Child("symbols", name), 0, std::numeric_limits<int64_t>::max()));
+    FUSELINE_ASSIGN_OR_RETURN(sizes[name],
+                              ReadInteger(size, Child("symbols", name), 0, std::numeric_limits<int64_t>::max()));
   }
   return sizes;
 }
 
-constexpr absl::StatusCode kErrorCodes[] = {
-    absl::StatusCode::kCancelled,         absl::StatusCode::kUnknown,          absl::StatusCode::kInvalidArgument,
-    absl::StatusCode::kDeadlineExceeded,  absl::StatusCode::kNotFound,         absl::StatusCode::kAlreadyExists,
-    absl::StatusCode::kPermissionDenied,  absl::StatusCode::kUnauthenticated,  absl::StatusCode::kResourceExhausted,
-    absl::StatusCode::kFailedPrecondition, absl::StatusCode::kAborted,         absl::StatusCode::kOutOfRange,
-    absl::StatusCode::kUnimplemented,     absl::StatusCode::kInternal,         absl::StatusCode::kUnavailable,
-    absl::StatusCode::kDataLoss};
+constexpr absl::StatusCode kErrorCodes[] = {absl::StatusCode::kCancelled,         absl::StatusCode::kUnknown,
+                                            absl::StatusCode::kInvalidArgument,   absl::StatusCode::kDeadlineExceeded,
+                                            absl::StatusCode::kNotFound,          absl::StatusCode::kAlreadyExists,
+                                            absl::StatusCode::kPermissionDenied,  absl::StatusCode::kUnauthenticated,
+                                            absl::StatusCode::kResourceExhausted, absl::StatusCode::kFailedPrecondition,
+                                            absl::StatusCode::kAborted,           absl::StatusCode::kOutOfRange,
+                                            absl::StatusCode::kUnimplemented,     absl::StatusCode::kInternal,
+                                            absl::StatusCode::kUnavailable,       absl::StatusCode::kDataLoss};
 
 absl::StatusOr<ExpectedError> ReadExpectedError(const Json& json) {
   ObjectReader reader(json, "error");
@@ -298,7 +315,8 @@ absl::StatusOr<ExpectedError> ReadExpectedError(const Json& json) {
   for (const absl::StatusCode c : kErrorCodes) {
     if (absl::StatusCodeToString(c) == code) error.code = c;
   }
-  if (error.code == absl::StatusCode::kOk) return FieldError("error.code", absl::StrCat("unknown status code '", code, "'"));
+  if (error.code == absl::StatusCode::kOk)
+    return FieldError("error.code", absl::StrCat("unknown status code '", code, "'"));
   FUSELINE_ASSIGN_OR_RETURN(error.contains, reader.String("contains", false));
   FUSELINE_RETURN_IF_ERROR(reader.Done());
   return error;
@@ -306,7 +324,8 @@ absl::StatusOr<ExpectedError> ReadExpectedError(const Json& json) {
 
 // The parsed text, its depth bounded by a scan that respects strings.
 absl::StatusOr<Json> ParseJson(std::string_view text, const CaseFileLimits& limits) {
-  if (static_cast<int64_t>(text.size()) > limits.max_text_bytes) return FieldError("", absl::StrCat("larger than ", limits.max_text_bytes, " bytes"));
+  if (static_cast<int64_t>(text.size()) > limits.max_text_bytes)
+    return FieldError("", absl::StrCat("larger than ", limits.max_text_bytes, " bytes"));
   int64_t depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -384,14 +403,17 @@ absl::StatusOr<CaseFile> ParseCaseFile(std::string_view text, const CaseFileLimi
   }
   const Json* outputs = reader.Find("outputs");
   const Json* error = reader.Find("error");
-  if ((outputs != nullptr) == (error != nullptr)) return FieldError("outputs", "expected exactly one of 'outputs' and 'error'");
+  if ((outputs != nullptr) == (error != nullptr))
+    return FieldError("outputs", "expected exactly one of 'outputs' and 'error'");
   if (outputs != nullptr) {
-    if (!outputs->is_object() || outputs->empty()) return FieldError("outputs", "expected an object with at least one output");
+    if (!outputs->is_object() || outputs->empty())
+      return FieldError("outputs", "expected an object with at least one output");
     for (const auto& [name, value] : outputs->items()) {
       CaseOutput output;
       output.name = name;
       if (value.is_string()) {
-        if (value.get<std::string>() != "reference") return FieldError(Child("outputs", name), "expected a tensor or \"reference\"");
+        if (value.get<std::string>() != "reference")
+          return FieldError(Child("outputs", name), "expected a tensor or \"reference\"");
         output.reference = true;
       } else {
         FUSELINE_ASSIGN_OR_RETURN(output.tensor, ReadTensor(value, Child("outputs", name), false, limits, budget));
@@ -402,7 +424,8 @@ absl::StatusOr<CaseFile> ParseCaseFile(std::string_view text, const CaseFileLimi
     FUSELINE_ASSIGN_OR_RETURN(result.error, ReadExpectedError(*error));
   }
   result.tolerance.negative_zero_matters = true;
-  if (const Json* tolerance = reader.Find("tolerance")) FUSELINE_RETURN_IF_ERROR(ReadTolerance(*tolerance, result.tolerance));
+  if (const Json* tolerance = reader.Find("tolerance"))
+    FUSELINE_RETURN_IF_ERROR(ReadTolerance(*tolerance, result.tolerance));
   if (const Json* options = reader.Find("options")) FUSELINE_RETURN_IF_ERROR(ReadOptions(*options, result.options));
   if (const Json* symbols = reader.Find("symbols")) {
     FUSELINE_ASSIGN_OR_RETURN(result.symbols, ReadSymbols(*symbols));
@@ -413,7 +436,9 @@ absl::StatusOr<CaseFile> ParseCaseFile(std::string_view text, const CaseFileLimi
 
 absl::StatusOr<CaseFile> ReadCaseFile(const std::string& path, const CaseFileLimits& limits) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return MakeError(absl::StatusCode::kNotFound, ErrorReason::kInputOutput, path, absl::StrCat("can't read '", path, "'"));
+  if (!file)
+    return MakeError(absl::StatusCode::kNotFound, ErrorReason::kInputOutput, path,
+                     absl::StrCat("can't read '", path, "'"));
   std::ostringstream text;
   text << file.rdbuf();
   absl::StatusOr<CaseFile> result = ParseCaseFile(text.str(), limits);
@@ -422,8 +447,8 @@ absl::StatusOr<CaseFile> ReadCaseFile(const std::string& path, const CaseFileLim
 }
 
 std::string WriteCaseFile(const CaseFile& c) {
-  std::string out = absl::StrCat("{\n \"name\": ", Dump(c.name), ",\n \"source\": ", Dump(c.source), ",\n \"why\": ", Dump(c.why),
-                                 ",\n \"graph\": ", Dump(c.graph_text));
+  std::string out = absl::StrCat("{\n \"name\": ", Dump(c.name), ",\n \"source\": ", Dump(c.source),
+                                 ",\n \"why\": ", Dump(c.why), ",\n \"graph\": ", Dump(c.graph_text));
   std::vector<std::pair<std::string, Json>> entries;
   for (const CaseInput& input : c.inputs) entries.emplace_back(input.name, TensorJson(input.tensor));
   AppendObject(out, "inputs", entries);
@@ -432,7 +457,8 @@ std::string WriteCaseFile(const CaseFile& c) {
     absl::StrAppend(&out, ",\n \"error\": ", Dump(error));
   } else {
     entries.clear();
-    for (const CaseOutput& output : c.outputs) entries.emplace_back(output.name, output.reference ? Json("reference") : TensorJson(output.tensor));
+    for (const CaseOutput& output : c.outputs)
+      entries.emplace_back(output.name, output.reference ? Json("reference") : TensorJson(output.tensor));
     AppendObject(out, "outputs", entries);
     absl::StrAppend(&out, ",\n \"tolerance\": ", Dump(Json{{"rtol", c.tolerance.rtol}, {"atol", c.tolerance.atol}}));
   }

@@ -1,8 +1,7 @@
-// A case file (docs/ir.md, "A case file"): one graph, its inputs and the right results, in JSON. What `fuseline verify` runs and the
-// form in which a user sends a bug report.
-// Pipeline: JSON text -> ParseCaseFile -> CaseFile -> verify;   CaseFile -> WriteCaseFile -> JSON text.
-// The graph stays text: a case may be about a graph that is refused, so parsing and verifying it is the runner's work.
-// Ownership: values; tensors share their storage. Thread-safety: pure functions.
+// A case file (docs/ir.md, "A case file"): one graph, its inputs and the right results, in JSON. What `fuseline verify`
+// runs and the form in which a user sends a bug report. Pipeline: JSON text -> ParseCaseFile -> CaseFile -> verify;
+// CaseFile -> WriteCaseFile -> JSON text. The graph stays text: a case may be about a graph that is refused, so parsing
+// and verifying it is the runner's work. Ownership: values; tensors share their storage. Thread-safety: pure functions.
 // Errors: INVALID_ARGUMENT (kCaseFile), the subject and message naming the field ("inputs.x.data[3]").
 // Tested by tests/unit/client/case_file_test.cc
 #pragma once
@@ -23,7 +22,7 @@ namespace fuseline {
 
 struct CaseInput {
   std::string name;
-  Tensor tensor;   // `fill` and `random` are already spelled out
+  Tensor tensor;  // `fill` and `random` are already spelled out
 };
 
 struct CaseOutput {
@@ -35,13 +34,13 @@ struct CaseOutput {
 // The case must be refused so.
 struct ExpectedError {
   absl::StatusCode code = absl::StatusCode::kOk;
-  std::string contains;    // in the message; empty: any
+  std::string contains;  // in the message; empty: any
 };
 
 struct CaseFile {
   std::string name;
-  std::string source;      // where the case comes from
-  std::string why;         // one sentence
+  std::string source;  // where the case comes from
+  std::string why;     // one sentence
   std::string graph_text;
   std::vector<CaseInput> inputs;    // in the file's order, which need not be the graph's
   std::vector<CaseOutput> outputs;  // empty exactly when `error` is set
@@ -56,7 +55,7 @@ struct CaseFileLimits {
   int64_t max_text_bytes = 256ll << 20;
   int64_t max_tensor_bytes = 4ll << 30;  // of all tensors of the file together
   int64_t max_rank = 12;
-  int64_t max_depth = 16;                // of nested JSON values
+  int64_t max_depth = 16;  // of nested JSON values
 };
 
 absl::StatusOr<CaseFile> ParseCaseFile(std::string_view json, const CaseFileLimits& limits = {});

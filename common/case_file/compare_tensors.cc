@@ -56,7 +56,8 @@ std::string ElementText(const Tensor& tensor, int64_t flat) {
   return absl::StrFormat("%.*g", dtype == DType::kF32 ? 9 : 6, v);
 }
 
-OutputComparison CompareTensors(const std::string& name, const Tensor& got, const Tensor& want, const Tolerance& tolerance) {
+OutputComparison CompareTensors(const std::string& name, const Tensor& got, const Tensor& want,
+                                const Tolerance& tolerance) {
   OutputComparison result;
   result.name = name;
   result.elements = want.element_count();
@@ -85,7 +86,8 @@ OutputComparison CompareTensors(const std::string& name, const Tensor& got, cons
     }
     if (element.passed) continue;
     if (++result.mismatches == 1) {
-      result.first_mismatch = absl::StrCat("at ", ElementPosition(want.shape(), i), ": got ", ElementText(got, i), ", want ", ElementText(want, i));
+      result.first_mismatch = absl::StrCat("at ", ElementPosition(want.shape(), i), ": got ", ElementText(got, i),
+                                           ", want ", ElementText(want, i));
     }
   }
   return result;

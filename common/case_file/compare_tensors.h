@@ -17,20 +17,22 @@ struct OutputComparison {
   std::string name;
   int64_t mismatches = 0;
   int64_t elements = 0;
-  double max_abs_error = 0;     // infinite where a NaN or an infinity is on one side only
-  double max_rel_error = 0;     // |got - want| / |want|; elements with want = 0 are left out
-  std::string first_mismatch;   // "at [1, 2]: got 3, want 4"; empty if none
+  double max_abs_error = 0;    // infinite where a NaN or an infinity is on one side only
+  double max_rel_error = 0;    // |got - want| / |want|; elements with want = 0 are left out
+  std::string first_mismatch;  // "at [1, 2]: got 3, want 4"; empty if none
   bool passed() const { return mismatches == 0 && first_mismatch.empty(); }
 };
 
 struct Tolerance {
   double rtol = 0;
   double atol = 0;
-  bool negative_zero_matters = false;  // a wanted -0.0 is met by -0.0 alone (case files); a wanted 0.0 is always met by either zero
+  bool negative_zero_matters =
+      false;  // a wanted -0.0 is met by -0.0 alone (case files); a wanted 0.0 is always met by either zero
 };
 
 // A difference in dtype or shape is one mismatch, said in `first_mismatch`; then no element is compared.
-OutputComparison CompareTensors(const std::string& name, const Tensor& got, const Tensor& want, const Tolerance& tolerance);
+OutputComparison CompareTensors(const std::string& name, const Tensor& got, const Tensor& want,
+                                const Tolerance& tolerance);
 
 // "[1, 2]": the position of element `flat` of a row-major tensor; "[]" for a 0-d one.
 std::string ElementPosition(const Shape& shape, int64_t flat);

@@ -22,7 +22,8 @@ class ServerAndCliTest : public ::testing::Test {
   void SetUp() override { StartServer(); }
 
   void StartServer() {
-    server_ = std::make_unique<ServerProcess>(folder_.path(), std::vector<std::string>{"--cache_dir", folder_.path("cache")});
+    server_ =
+        std::make_unique<ServerProcess>(folder_.path(), std::vector<std::string>{"--cache_dir", folder_.path("cache")});
     ASSERT_TRUE(server_->running()) << server_->log();
   }
   ProgramResult Fuseline(std::vector<std::string> arguments, const std::string& input = "") {
@@ -80,11 +81,13 @@ TEST_F(ServerAndCliTest, UnchangedGraphCostsAFingerprint) {
 }
 
 TEST_F(ServerAndCliTest, ErrorsKeepReasonAndNode) {
-  const ProgramResult result = Fuseline({"compile", "-"}, "graph g(x: f32[3], w: f32[4]) {\n  %t = mul(x, w)\n  return %t\n}\n");
+  const ProgramResult result =
+      Fuseline({"compile", "-"}, "graph g(x: f32[3], w: f32[4]) {\n  %t = mul(x, w)\n  return %t\n}\n");
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("INVALID_ARGUMENT (GRAPH_TYPE_MISMATCH)"));
   EXPECT_THAT(result.err, HasSubstr("'%t'"));
-  const ProgramResult later = Fuseline({"compile", "-"}, "graph g(x: f32[3, 3]) {\n  %t = matmul(x, x)\n  return %t\n}\n");
+  const ProgramResult later =
+      Fuseline({"compile", "-"}, "graph g(x: f32[3, 3]) {\n  %t = matmul(x, x)\n  return %t\n}\n");
   EXPECT_EQ(later.exit_code, 1);
   EXPECT_THAT(later.err, HasSubstr("UNIMPLEMENTED (UNSUPPORTED)"));
   EXPECT_THAT(later.err, HasSubstr("matmul"));

@@ -14,7 +14,8 @@
 
 namespace fuseline::testing {
 
-ServerProcess::ServerProcess(const std::string& folder, const std::vector<std::string>& flags) : log_path_(folder + "/server.log") {
+ServerProcess::ServerProcess(const std::string& folder, const std::vector<std::string>& flags)
+    : log_path_(folder + "/server.log") {
   const std::string port_path = folder + "/port";
   std::remove(port_path.c_str());
   std::vector<std::string> arguments = {FUSELINE_SERVER_PROGRAM, "--listen", "127.0.0.1:0", "--port_file", port_path};

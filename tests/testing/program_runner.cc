@@ -38,7 +38,8 @@ std::string TemporaryFolder::Write(const std::string& name, const std::string& b
 
 std::string TemporaryFolder::Read(const std::string& name) const { return ReadAll(path(name)); }
 
-ProgramResult RunProgram(const std::vector<std::string>& argv, const std::string& input, const std::map<std::string, std::string>& environment) {
+ProgramResult RunProgram(const std::vector<std::string>& argv, const std::string& input,
+                         const std::map<std::string, std::string>& environment) {
   // Files, not pipes: nothing can block, however much is printed.
   const TemporaryFolder folder;
   const std::string in = folder.Write("in", input);

@@ -27,7 +27,8 @@ std::string MakeCase(const std::string& input, const std::string& output = kOutp
 }
 
 TEST(CaseFileTest, ReadsEveryField) {
-  const auto c = ParseCaseFile(MakeCase(kInput, kOutput, R"(, "source": "here", "why": "since", "tolerance": {"rtol": 1e-6, "atol": 2},
+  const auto c = ParseCaseFile(
+      MakeCase(kInput, kOutput, R"(, "source": "here", "why": "since", "tolerance": {"rtol": 1e-6, "atol": 2},
     "options": {"numerics": "eager", "fast_math": true, "allow_tf32": true, "fuse": false}, "symbols": {"n": 3})"));
   ASSERT_OK(c);
   EXPECT_EQ(c->name, "c");
@@ -57,7 +58,8 @@ TEST(CaseFileTest, PlainZeroHasNoSign) {
 }
 
 TEST(CaseFileTest, IntegersAreExact) {
-  const auto c = ParseCaseFile(MakeCase(R"({"dtype": "i64", "shape": [2], "data": [9223372036854775807, -9223372036854775808]})"));
+  const auto c =
+      ParseCaseFile(MakeCase(R"({"dtype": "i64", "shape": [2], "data": [9223372036854775807, -9223372036854775808]})"));
   ASSERT_OK(c);
   EXPECT_EQ(c->inputs[0].tensor.GetInt(0), std::numeric_limits<int64_t>::max());
   EXPECT_EQ(c->inputs[0].tensor.GetInt(1), std::numeric_limits<int64_t>::min());
@@ -70,7 +72,8 @@ TEST(CaseFileTest, FillSpreadsOneValue) {
 }
 
 TEST(CaseFileTest, RandomIsGivenByItsSeed) {
-  const std::string text = MakeCase(R"({"dtype": "i32", "shape": [100], "random": "int", "seed": 5, "low": 10, "high": 13})");
+  const std::string text =
+      MakeCase(R"({"dtype": "i32", "shape": [100], "random": "int", "seed": 5, "low": 10, "high": 13})");
   const auto a = ParseCaseFile(text);
   const auto b = ParseCaseFile(text);
   const auto other = ParseCaseFile(Replace(text, "\"seed\": 5", "\"seed\": 6"));
@@ -86,13 +89,15 @@ TEST(CaseFileTest, RandomIsGivenByItsSeed) {
 }
 
 TEST(CaseFileTest, ReferenceOutputHasNoTensor) {
-  const auto c = ParseCaseFile(MakeCase(R"({"dtype": "f32", "shape": [4], "random": "normal", "seed": 1})", "\"reference\""));
+  const auto c =
+      ParseCaseFile(MakeCase(R"({"dtype": "f32", "shape": [4], "random": "normal", "seed": 1})", "\"reference\""));
   ASSERT_OK(c);
   EXPECT_TRUE(c->outputs[0].reference);
 }
 
 TEST(CaseFileTest, ExpectedErrorStandsForOutputs) {
-  const auto c = ParseCaseFile(R"({"name": "c", "graph": "g", "inputs": {}, "error": {"code": "INVALID_ARGUMENT", "contains": "amax"}})");
+  const auto c = ParseCaseFile(
+      R"({"name": "c", "graph": "g", "inputs": {}, "error": {"code": "INVALID_ARGUMENT", "contains": "amax"}})");
   ASSERT_OK(c);
   ASSERT_TRUE(c->error.has_value());
   EXPECT_EQ(c->error->code, absl::StatusCode::kInvalidArgument);
@@ -121,14 +126,16 @@ TEST(CaseFileTest, BadFilesAreRefusedNamingTheField) {
       {MakeCase(R"({"dtype": "f31", "shape": [], "data": [1]})"), "inputs.x.dtype", "unknown dtype 'f31'"},
       {MakeCase(R"({"dtype": "f32", "shape": 3, "data": [1]})"), "inputs.x.shape", "list of sizes"},
       {MakeCase(R"({"dtype": "f32", "shape": [-1], "data": [1]})"), "inputs.x.shape[0]", "outside"},
-      {MakeCase(R"({"dtype": "f32", "shape": [1,1,1,1,1,1,1,1,1,1,1,1,1], "data": [1]})"), "inputs.x.shape", "more than 12 dims"},
+      {MakeCase(R"({"dtype": "f32", "shape": [1,1,1,1,1,1,1,1,1,1,1,1,1], "data": [1]})"), "inputs.x.shape",
+       "more than 12 dims"},
       {MakeCase(R"({"dtype": "f32", "shape": [4294967296, 4294967296], "fill": 1})"), "inputs.x", "too large"},
       {MakeCase(R"({"dtype": "f32", "shape": [2], "data": [1]})"), "inputs.x.data", "2 elements, the list has 1"},
       {MakeCase(R"({"dtype": "f32", "shape": [2], "data": [1, "one"]})"), "inputs.x.data[1]", "expected a number"},
       {MakeCase(R"({"dtype": "f32", "shape": [1], "data": [true]})"), "inputs.x.data[0]", "expected a number"},
       {MakeCase(R"({"dtype": "u8", "shape": [1], "data": [256]})"), "inputs.x.data[0]", "outside [0, 255]"},
       {MakeCase(R"({"dtype": "i8", "shape": [1], "data": [-129]})"), "inputs.x.data[0]", "outside [-128, 127]"},
-      {MakeCase(R"({"dtype": "i64", "shape": [1], "data": [9223372036854775808]})"), "inputs.x.data[0]", "does not fit 64 bits"},
+      {MakeCase(R"({"dtype": "i64", "shape": [1], "data": [9223372036854775808]})"), "inputs.x.data[0]",
+       "does not fit 64 bits"},
       {MakeCase(R"({"dtype": "i64", "shape": [1], "data": [1.0]})"), "inputs.x.data[0]", "expected an integer"},
       {MakeCase(R"({"dtype": "bool", "shape": [1], "data": [1]})"), "inputs.x.data[0]", "true or false"},
       {MakeCase(R"({"dtype": "f32", "shape": [1], "data": [1], "fill": 1})"), "inputs.x", "exactly one of"},
@@ -157,8 +164,10 @@ TEST(CaseFileTest, BadFilesAreRefusedNamingTheField) {
 }
 
 TEST(CaseFileTest, BoundsAreKept) {
-  EXPECT_THAT(ParseCaseFile(MakeCase(kInput), {.max_text_bytes = 10}), StatusIs(absl::StatusCode::kInvalidArgument, "larger than 10 bytes"));
-  EXPECT_THAT(ParseCaseFile(MakeCase(kInput), {.max_tensor_bytes = 16}), StatusIs(absl::StatusCode::kInvalidArgument, "too large"));
+  EXPECT_THAT(ParseCaseFile(MakeCase(kInput), {.max_text_bytes = 10}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "larger than 10 bytes"));
+  EXPECT_THAT(ParseCaseFile(MakeCase(kInput), {.max_tensor_bytes = 16}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "too large"));
   EXPECT_OK(ParseCaseFile(MakeCase(kInput), {.max_tensor_bytes = 20}));
 }
 
@@ -203,7 +212,8 @@ TEST(CaseFileTest, WrittenFileReadsBackEqual) {
     EXPECT_EQ(back->inputs[i].tensor.bytes(), c.inputs[i].tensor.bytes()) << c.inputs[i].name;
   }
   ASSERT_EQ(back->outputs.size(), c.outputs.size());
-  for (size_t i = 0; i + 1 < c.outputs.size(); ++i) EXPECT_EQ(back->outputs[i].tensor.bytes(), c.outputs[i].tensor.bytes());
+  for (size_t i = 0; i + 1 < c.outputs.size(); ++i)
+    EXPECT_EQ(back->outputs[i].tensor.bytes(), c.outputs[i].tensor.bytes());
   EXPECT_TRUE(back->outputs.back().reference);
 }
 
@@ -230,7 +240,8 @@ TEST(CaseFileTest, EveryPinnedCaseParsesAndSurvivesWriting) {
     ASSERT_OK(back);
     ASSERT_EQ(back->outputs.size(), c->outputs.size());
     for (size_t i = 0; i < c->outputs.size(); ++i) {
-      EXPECT_TRUE(CompareTensors("y", back->outputs[i].tensor, c->outputs[i].tensor, {.negative_zero_matters = true}).passed());
+      EXPECT_TRUE(
+          CompareTensors("y", back->outputs[i].tensor, c->outputs[i].tensor, {.negative_zero_matters = true}).passed());
     }
     ++count;
   }

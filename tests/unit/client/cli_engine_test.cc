@@ -5,8 +5,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/testing/status_matchers.h"
 #include "tests/testing/program_runner.h"
+#include "tests/testing/status_matchers.h"
 
 namespace fuseline::testing {
 namespace {
@@ -14,7 +14,8 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-constexpr char kGraph[] = "graph g(x: f32[n], w: f32[n]) {\n  %t = mul(x, w)\n  %s = add(%t, 1.0)\n  return y = %s\n}\n";
+constexpr char kGraph[] =
+    "graph g(x: f32[n], w: f32[n]) {\n  %t = mul(x, w)\n  %s = add(%t, 1.0)\n  return y = %s\n}\n";
 const std::string kPointwise = FUSELINE_SOURCE_DIR "/deploy/examples/pointwise_example.fl";
 const std::string kReduction = FUSELINE_SOURCE_DIR "/deploy/examples/reduction_example.fl";
 
@@ -39,8 +40,9 @@ TEST(CliEngineTest, RunReadsAndWritesNpyFiles) {
   }
   ASSERT_OK(WriteNpyFile(folder.path("x.npy"), x));
   ASSERT_OK(WriteNpyFile(folder.path("w.npy"), w));
-  const ProgramResult result = Fuseline({"run", folder.Write("g.fl", kGraph), "--input", "x=" + folder.path("x.npy"), "--input",
-                                         "w=" + folder.path("w.npy"), "--output", "y=" + folder.path("y.npy")});
+  const ProgramResult result =
+      Fuseline({"run", folder.Write("g.fl", kGraph), "--input", "x=" + folder.path("x.npy"), "--input",
+                "w=" + folder.path("w.npy"), "--output", "y=" + folder.path("y.npy")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("y: f32[3] = 1, 3, 5"));
   const auto y = ReadNpyFile(folder.path("y.npy"));
@@ -49,7 +51,8 @@ TEST(CliEngineTest, RunReadsAndWritesNpyFiles) {
 }
 
 TEST(CliEngineTest, RunTakesSymbolsAndRandomInputs) {
-  const ProgramResult result = Fuseline({"--json", "run", "-", "--symbol", "n=64", "--random", "7", "--repeat", "3"}, kGraph);
+  const ProgramResult result =
+      Fuseline({"--json", "run", "-", "--symbol", "n=64", "--random", "7", "--repeat", "3"}, kGraph);
   ASSERT_EQ(result.exit_code, 0) << result.err << result.out;
   const Json json = ParseJson(result);
   EXPECT_EQ(json["outcome"], "miss");
@@ -68,13 +71,15 @@ TEST(CliEngineTest, RunNamesWhatIsMissing) {
   const ProgramResult symbol = Fuseline({"run", "-", "--random", "1"}, kGraph);
   EXPECT_EQ(symbol.exit_code, 1);
   EXPECT_THAT(symbol.err, HasSubstr("give --symbol n=SIZE"));
-  const ProgramResult output = Fuseline({"run", "-", "--random", "1", "--symbol", "n=4", "--output", "z=/tmp/z.npy"}, kGraph);
+  const ProgramResult output =
+      Fuseline({"run", "-", "--random", "1", "--symbol", "n=4", "--output", "z=/tmp/z.npy"}, kGraph);
   EXPECT_EQ(output.exit_code, 1);
   EXPECT_THAT(output.err, HasSubstr("'z' is not an output"));
 }
 
 TEST(CliEngineTest, TypeErrorNamesTheNode) {
-  const ProgramResult result = Fuseline({"compile", "-"}, "graph g(x: f32[3], w: f32[4]) {\n  %t = mul(x, w)\n  return %t\n}\n");
+  const ProgramResult result =
+      Fuseline({"compile", "-"}, "graph g(x: f32[3], w: f32[4]) {\n  %t = mul(x, w)\n  return %t\n}\n");
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("INVALID_ARGUMENT (GRAPH_TYPE_MISMATCH)"));
   EXPECT_THAT(result.err, HasSubstr("'%t'"));
@@ -99,7 +104,8 @@ TEST(CliEngineTest, ExplainWithoutFusionSavesNothing) {
 TEST(CliEngineTest, ExplainShowsKeyAndSource) {
   const ProgramResult result = Fuseline({"explain", kPointwise, "--key", "--source", "--why"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  for (const char* text : {"compiler_identity", "options.numerics", "target", "not fused:", "extern \"C\""}) EXPECT_THAT(result.out, HasSubstr(text));
+  for (const char* text : {"compiler_identity", "options.numerics", "target", "not fused:", "extern \"C\""})
+    EXPECT_THAT(result.out, HasSubstr(text));
 }
 
 TEST(CliEngineTest, CompileEmitsStagesToStandardOutputAlone) {
@@ -140,11 +146,14 @@ TEST(CliEngineTest, VerifyReportsEachCaseAndCounts) {
   folder.Write("b_fail.json", Case(R"({"dtype": "f32", "shape": [2], "data": [2, 5]})"));
   folder.Write("c_reference.json", Case("\"reference\""));
   folder.Write("d_malformed.json", "{");
-  folder.Write("e_refused.json", R"({"name": "e", "graph": "graph g(x: f32[2]) {\n  %t = mul(x, true)\n  return y = %t\n}",
+  folder.Write("e_refused.json",
+               R"({"name": "e", "graph": "graph g(x: f32[2]) {\n  %t = mul(x, true)\n  return y = %t\n}",
     "inputs": {"x": {"dtype": "f32", "shape": [2], "data": [1, 2]}}, "error": {"code": "INVALID_ARGUMENT", "contains": "mul"}})");
-  folder.Write("f_not_refused.json", R"({"name": "f", "graph": "graph g(x: f32[1]) {\n  %t = mul(x, 2.0)\n  return y = %t\n}",
+  folder.Write("f_not_refused.json",
+               R"({"name": "f", "graph": "graph g(x: f32[1]) {\n  %t = mul(x, 2.0)\n  return y = %t\n}",
     "inputs": {"x": {"dtype": "f32", "shape": [1], "data": [1]}}, "error": {"code": "INVALID_ARGUMENT", "contains": "mul"}})");
-  folder.Write("g_later.json", R"({"name": "g", "graph": "graph g(x: f32[2, 2]) {\n  %t = matmul(x, x)\n  return y = %t\n}",
+  folder.Write("g_later.json",
+               R"({"name": "g", "graph": "graph g(x: f32[2, 2]) {\n  %t = matmul(x, x)\n  return y = %t\n}",
     "inputs": {"x": {"dtype": "f32", "shape": [2, 2], "fill": 1}}, "outputs": {"y": "reference"}})");
   const ProgramResult result = Fuseline({"verify", folder.path(), "--jobs", "2"});
   EXPECT_EQ(result.exit_code, 1);
@@ -170,7 +179,8 @@ TEST(CliEngineTest, VerifyWithoutFailureEndsWithZero) {
 }
 
 TEST(CliEngineTest, BenchMeasuresEachGraph) {
-  const Json json = ParseJson(Fuseline({"--json", "bench", kPointwise, kReduction, "--iterations", "3", "--warmup", "1"}));
+  const Json json =
+      ParseJson(Fuseline({"--json", "bench", kPointwise, kReduction, "--iterations", "3", "--warmup", "1"}));
   ASSERT_EQ(json.size(), 2u);
   for (const Json& entry : json) {
     EXPECT_EQ(entry["iterations_us"].size(), 3u);
@@ -184,7 +194,8 @@ TEST(CliEngineTest, BenchMeasuresEachGraph) {
 TEST(CliEngineTest, DevicesListsTheCpu) {
   const Json json = ParseJson(Fuseline({"--json", "devices"}));
   bool found = false;
-  for (const Json& target : json["targets"]) found = found || (target["target"] == "cpu" && target["can_execute"] == true);
+  for (const Json& target : json["targets"])
+    found = found || (target["target"] == "cpu" && target["can_execute"] == true);
   EXPECT_TRUE(found) << json;
   EXPECT_GE(json["devices"].size(), 1u);
 }

@@ -7,8 +7,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/testing/status_matchers.h"
 #include "tests/testing/program_runner.h"
+#include "tests/testing/status_matchers.h"
 
 namespace fuseline::testing {
 namespace {
@@ -60,7 +60,8 @@ TEST(CliTest, FmtReadsProtobufFromFileAndStandardInput) {
 
 TEST(CliTest, ExampleGraphsAreCanonical) {
   const std::string folder = FUSELINE_SOURCE_DIR "/deploy/examples/";
-  const ProgramResult result = Fuseline({"fmt", "--check", folder + "pointwise_example.fl", folder + "reduction_example.fl"});
+  const ProgramResult result =
+      Fuseline({"fmt", "--check", folder + "pointwise_example.fl", folder + "reduction_example.fl"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
 }
 
@@ -74,9 +75,17 @@ TEST(CliTest, SyntaxErrorNamesFileAndPlace) {
 }
 
 TEST(CliTest, UsageErrorsEndWithTwo) {
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {}, {"fmt"}, {"nonsense"}, {"fmt", "--nonsense", "g.fl"}, {"fmt", "--check", "-i", "g.fl"}, {"--server", "x:1", "--local", "devices"},
-           {"run", "g.fl", "--repeat", "0"}, {"compile", "g.fl", "--emit", "nonsense"}, {"verify"}, {"cache"}}) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"fmt"},
+                                             {"nonsense"},
+                                             {"fmt", "--nonsense", "g.fl"},
+                                             {"fmt", "--check", "-i", "g.fl"},
+                                             {"--server", "x:1", "--local", "devices"},
+                                             {"run", "g.fl", "--repeat", "0"},
+                                             {"compile", "g.fl", "--emit", "nonsense"},
+                                             {"verify"},
+                                             {"cache"}}) {
     const ProgramResult result = Fuseline(arguments);
     EXPECT_EQ(result.exit_code, 2) << ::testing::PrintToString(arguments);
     EXPECT_EQ(result.out, "");
@@ -95,8 +104,12 @@ TEST(CliTest, HelpEndsWithZero) {
 TEST(CliTest, WhatComesLaterSaysSo) {
   const TemporaryFolder folder;
   const std::string graph = folder.Write("g.fl", kCanonical);
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {"run", "model.onnx"}, {"explain", graph, "--html", "out.html"}, {"cache", "export"}, {"cache", "import", "f"}, {"cache", "evict"}}) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"run", "model.onnx"},
+                                             {"explain", graph, "--html", "out.html"},
+                                             {"cache", "export"},
+                                             {"cache", "import", "f"},
+                                             {"cache", "evict"}}) {
     const ProgramResult result = Fuseline(arguments);
     EXPECT_EQ(result.exit_code, 1) << ::testing::PrintToString(arguments);
     EXPECT_THAT(result.err, HasSubstr("UNIMPLEMENTED"));
@@ -126,7 +139,8 @@ TEST(CliTest, MissingServerIsUnavailable) {
 }
 
 TEST(CliTest, ServerComesFromTheEnvironment) {
-  const ProgramResult result = RunProgram({FUSELINE_CLI, "devices", "--timeout", "2"}, "", {{"FUSELINE_SERVER", "127.0.0.1:1"}});
+  const ProgramResult result =
+      RunProgram({FUSELINE_CLI, "devices", "--timeout", "2"}, "", {{"FUSELINE_SERVER", "127.0.0.1:1"}});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("UNAVAILABLE"));
 }

@@ -51,7 +51,8 @@ class FakeExecute : public v1::ExecuteService::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Execute(grpc::ServerContext*, const v1::ExecuteRequest* request, v1::ExecuteResponse* response) override {
+  grpc::Status Execute(grpc::ServerContext*, const v1::ExecuteRequest* request,
+                       v1::ExecuteResponse* response) override {
     absl::MutexLock lock(&mutex_);
     requests_.push_back(*request);
     if (script_.empty()) return Multiply(*request, response);
@@ -80,7 +81,8 @@ class FakeExecute : public v1::ExecuteService::Service {
 
 class FakeAdmin : public v1::AdminService::Service {
  public:
-  grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*, v1::GetServerInfoResponse* response) override {
+  grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
+                             v1::GetServerInfoResponse* response) override {
     response->set_version("1.2.3");
     v1::TargetInfo* target = response->add_targets();
     target->set_target("cuda:sm_90");
@@ -94,7 +96,8 @@ class FakeAdmin : public v1::AdminService::Service {
     response->mutable_limits()->set_max_message_bytes(1234);
     return grpc::Status::OK;
   }
-  grpc::Status GetCacheStats(grpc::ServerContext*, const v1::GetCacheStatsRequest*, v1::GetCacheStatsResponse* response) override {
+  grpc::Status GetCacheStats(grpc::ServerContext*, const v1::GetCacheStatsRequest*,
+                             v1::GetCacheStatsResponse* response) override {
     v1::CacheLevelStats* level = response->add_levels();
     level->set_level("memory");
     level->set_hit_count(5);
@@ -240,12 +243,16 @@ TEST_F(ClientTest, RememberingOffSendsTheGraphEveryTime) {
 
 TEST_F(ClientTest, InputsAreCheckedBeforeAnythingIsSent) {
   const auto client = Connect();
-  EXPECT_THAT(client->Execute(Spec(), {{"x", Pair(1, 2)}}), StatusIs(absl::StatusCode::kInvalidArgument, "input 'w' has no tensor"));
+  EXPECT_THAT(client->Execute(Spec(), {{"x", Pair(1, 2)}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "input 'w' has no tensor"));
   EXPECT_THAT(client->Execute(Spec(), {{"x", Pair(1, 2)}, {"w", Pair(1, 2)}, {"z", Pair(1, 2)}}),
               StatusIs(absl::StatusCode::kInvalidArgument, "input 'z' is not an input"));
-  EXPECT_THAT(client->Execute(Spec(), {{"x", Pair(1, 2)}, {"x", Pair(1, 2)}}), StatusIs(absl::StatusCode::kInvalidArgument, "given twice"));
-  EXPECT_THAT(client->Execute(Spec(), {{"", Pair(1, 2)}}), StatusIs(absl::StatusCode::kInvalidArgument, "2 inputs, 1 tensors"));
-  EXPECT_THAT(client->Execute({}, {}), StatusIs(absl::StatusCode::kInvalidArgument, "neither a graph nor a fingerprint"));
+  EXPECT_THAT(client->Execute(Spec(), {{"x", Pair(1, 2)}, {"x", Pair(1, 2)}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "given twice"));
+  EXPECT_THAT(client->Execute(Spec(), {{"", Pair(1, 2)}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "2 inputs, 1 tensors"));
+  EXPECT_THAT(client->Execute({}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "neither a graph nor a fingerprint"));
   EXPECT_TRUE(execute_.requests().empty());
 }
 
@@ -258,13 +265,15 @@ TEST_F(ClientTest, UnavailableIsRetriedUntilItWorks) {
 
 TEST_F(ClientTest, AttemptsEnd) {
   for (int i = 0; i < 5; ++i) execute_.ExpectError(grpc::StatusCode::UNAVAILABLE);
-  EXPECT_THAT(Connect({.max_attempts = 2})->Execute(Spec(), Inputs()), StatusIs(absl::StatusCode::kUnavailable, "scripted"));
+  EXPECT_THAT(Connect({.max_attempts = 2})->Execute(Spec(), Inputs()),
+              StatusIs(absl::StatusCode::kUnavailable, "scripted"));
   EXPECT_EQ(execute_.requests().size(), 2u);
 }
 
 TEST_F(ClientTest, OtherCodesAreNotRetried) {
-  for (const auto code : {grpc::StatusCode::INVALID_ARGUMENT, grpc::StatusCode::RESOURCE_EXHAUSTED, grpc::StatusCode::INTERNAL,
-                          grpc::StatusCode::UNIMPLEMENTED, grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::NOT_FOUND}) {
+  for (const auto code :
+       {grpc::StatusCode::INVALID_ARGUMENT, grpc::StatusCode::RESOURCE_EXHAUSTED, grpc::StatusCode::INTERNAL,
+        grpc::StatusCode::UNIMPLEMENTED, grpc::StatusCode::FAILED_PRECONDITION, grpc::StatusCode::NOT_FOUND}) {
     const size_t before = execute_.requests().size();
     execute_.ExpectError(code);
     EXPECT_THAT(Connect()->Execute(Spec(), Inputs()), StatusIs(static_cast<absl::StatusCode>(code), "scripted"));
@@ -277,7 +286,8 @@ TEST_F(ClientTest, ServersRetryDelayIsTheLeastWait) {
   const std::string duration("\x10\x80\xc6\x86\x8f\x01", 6);
   const std::string info = std::string("\x0a\x06", 2) + duration;
   const std::string url = "type.googleapis.com/google.rpc.RetryInfo";
-  const std::string any = std::string("\x0a") + static_cast<char>(url.size()) + url + "\x12" + static_cast<char>(info.size()) + info;
+  const std::string any =
+      std::string("\x0a") + static_cast<char>(url.size()) + url + "\x12" + static_cast<char>(info.size()) + info;
   execute_.ExpectError(grpc::StatusCode::UNAVAILABLE, std::string("\x1a") + static_cast<char>(any.size()) + any);
   const absl::Time start = absl::Now();
   ASSERT_OK(Connect()->Execute(Spec(), Inputs()));
@@ -289,7 +299,8 @@ TEST_F(ClientTest, DeadlineEndsACall) {
     absl::SleepFor(absl::Milliseconds(500));
     return FakeExecute::Multiply(request, response);
   });
-  EXPECT_THAT(Connect({.deadline = absl::Milliseconds(50)})->Execute(Spec(), Inputs()), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  EXPECT_THAT(Connect({.deadline = absl::Milliseconds(50)})->Execute(Spec(), Inputs()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
 }
 
 TEST_F(ClientTest, NoServerIsUnavailable) {
@@ -316,21 +327,26 @@ TEST_F(ClientTest, AnswersThatMakeNoSenseAreInternal) {
                 for (int i = 0; i < 9; ++i) r->mutable_outputs(0)->mutable_tensor()->add_shape(1 << 30);
               }),
               StatusIs(absl::StatusCode::kInternal, "impossible shape"));
-  EXPECT_THAT(change([](v1::ExecuteResponse* r) { r->mutable_outputs(0)->mutable_tensor()->set_dtype(static_cast<v1::DataType>(99)); }),
+  EXPECT_THAT(change([](v1::ExecuteResponse* r) {
+                r->mutable_outputs(0)->mutable_tensor()->set_dtype(static_cast<v1::DataType>(99));
+              }),
               StatusIs(absl::StatusCode::kInternal, "unknown dtype"));
   EXPECT_THAT(change([](v1::ExecuteResponse* r) { r->mutable_summary()->set_fingerprint("short"); }),
               StatusIs(absl::StatusCode::kInternal, "not 32 bytes"));
-  EXPECT_THAT(change([](v1::ExecuteResponse* r) { r->clear_outputs(); }), StatusIs(absl::StatusCode::kInternal, "0 outputs of 1"));
+  EXPECT_THAT(change([](v1::ExecuteResponse* r) { r->clear_outputs(); }),
+              StatusIs(absl::StatusCode::kInternal, "0 outputs of 1"));
 }
 
 TEST_F(ClientTest, RequestOverTheMessageBoundIsRefusedHere) {
-  EXPECT_THAT(Connect({.max_message_bytes = 50})->Execute(Spec(), Inputs()), StatusIs(absl::StatusCode::kResourceExhausted, "limit of 50"));
+  EXPECT_THAT(Connect({.max_message_bytes = 50})->Execute(Spec(), Inputs()),
+              StatusIs(absl::StatusCode::kResourceExhausted, "limit of 50"));
   EXPECT_TRUE(execute_.requests().empty());
 }
 
 TEST_F(ClientTest, BadOptionsAreRefused) {
   EXPECT_THAT(Client::Connect("", {}).status(), StatusIs(absl::StatusCode::kInvalidArgument, "address"));
-  EXPECT_THAT(Client::Connect("x:1", {.max_attempts = 0}).status(), StatusIs(absl::StatusCode::kInvalidArgument, "max_attempts"));
+  EXPECT_THAT(Client::Connect("x:1", {.max_attempts = 0}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, "max_attempts"));
   EXPECT_THAT(Client::Connect("x:1", {.max_message_bytes = int64_t{1} << 31}).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, "max_message_bytes"));
 }

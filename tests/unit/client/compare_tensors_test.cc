@@ -79,7 +79,8 @@ TEST(CompareTensorsTest, LargeIntegersThatAreOneDoubleDiffer) {
 }
 
 TEST(CompareTensorsTest, BoolIsComparedByTruth) {
-  EXPECT_EQ(CompareTensors("y", Integers({1, 0}, DType::kBool), Integers({1, 1}, DType::kBool), {}).first_mismatch, "at [1]: got false, want true");
+  EXPECT_EQ(CompareTensors("y", Integers({1, 0}, DType::kBool), Integers({1, 1}, DType::kBool), {}).first_mismatch,
+            "at [1]: got false, want true");
 }
 
 TEST(CompareTensorsTest, FirstMismatchNamesPositionAndValues) {
@@ -112,7 +113,8 @@ TEST(CompareTensorsTest, OtherShapeOrDtypeIsAMismatchThatNamesBoth) {
 }
 
 TEST(CompareTensorsTest, EmptyTensorsOfDifferentTypeDoNotPass) {
-  EXPECT_FALSE(CompareTensors("y", Tensor::Allocate(DType::kF32, {0}), Tensor::Allocate(DType::kF32, {0, 2}), {}).passed());
+  EXPECT_FALSE(
+      CompareTensors("y", Tensor::Allocate(DType::kF32, {0}), Tensor::Allocate(DType::kF32, {0, 2}), {}).passed());
   EXPECT_TRUE(CompareTensors("y", Tensor::Allocate(DType::kF32, {0}), Tensor::Allocate(DType::kF32, {0}), {}).passed());
 }
 

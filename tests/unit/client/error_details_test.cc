@@ -11,15 +11,19 @@ namespace {
 std::string Field(int number, const std::string& bytes) {
   return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(bytes.size()) + bytes;
 }
-std::string Varint(int number, int value) { return std::string(1, static_cast<char>(number << 3)) + static_cast<char>(value); }
+std::string Varint(int number, int value) {
+  return std::string(1, static_cast<char>(number << 3)) + static_cast<char>(value);
+}
 std::string Detail(const std::string& type, const std::string& value) {
   return Field(3, Field(1, "type.googleapis.com/google.rpc." + type) + Field(2, value));
 }
 
-const std::string kErrorInfo = Field(1, "GRAPH_TYPE_MISMATCH") + Field(2, "fuseline") + Field(3, Field(1, "subject") + Field(2, "%t3"));
+const std::string kErrorInfo =
+    Field(1, "GRAPH_TYPE_MISMATCH") + Field(2, "fuseline") + Field(3, Field(1, "subject") + Field(2, "%t3"));
 
 TEST(ErrorDetailsTest, ReasonAndSubjectComeBack) {
-  const absl::Status status = DecodeError(3, "node '%t3': no", Varint(1, 3) + Field(2, "node") + Detail("ErrorInfo", kErrorInfo));
+  const absl::Status status =
+      DecodeError(3, "node '%t3': no", Varint(1, 3) + Field(2, "node") + Detail("ErrorInfo", kErrorInfo));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "node '%t3': no");
   EXPECT_EQ(GetErrorReason(status), ErrorReason::kGraphTypeMismatch);
@@ -29,7 +33,8 @@ TEST(ErrorDetailsTest, ReasonAndSubjectComeBack) {
 }
 
 TEST(ErrorDetailsTest, RetryDelayAndRequestIdComeBack) {
-  const std::string details = Detail("RetryInfo", Field(1, Varint(1, 2) + Varint(2, 100))) + Detail("RequestInfo", Field(1, "r-17"));
+  const std::string details =
+      Detail("RetryInfo", Field(1, Varint(1, 2) + Varint(2, 100))) + Detail("RequestInfo", Field(1, "r-17"));
   const absl::Status status = DecodeError(14, "draining", details);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(GetRetryDelay(status), absl::Seconds(2) + absl::Nanoseconds(100));
