@@ -74,6 +74,11 @@ function(fuseline_test)
     target_link_options(${ARG_NAME} PRIVATE -Wl,--gc-sections -static-libstdc++ -static-libgcc)
   endif()
   target_compile_definitions(${ARG_NAME} PRIVATE FUSELINE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(FUSELINE_SANITIZE MATCHES "thread" AND "concurrent" IN_LIST ARG_LABELS)
+    # So that the thread sanitizer sees the locks of Debian's Abseil.
+    target_sources(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests/testing/tsan_absl_sync.cc)
+    target_link_libraries(${ARG_NAME} PRIVATE absl::synchronization ${CMAKE_DL_LIBS})
+  endif()
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
   # A program whose cases were all skipped counts as skipped; a failed case would be listed after the skipped ones.
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${fuseline_sanitizer_options}"

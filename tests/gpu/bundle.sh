@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the semi-static programs and packs them with the cases, the benchmark graphs and run_on_gpu.sh into one folder, which runs on
-# a machine with a GPU, its driver, NVRTC, glibc 2.36 or later and nothing else.
+# a machine with a GPU, its driver, NVRTC, glibc 2.36 or later and nothing else. Programs are packed (gzip); run_on_gpu.sh unpacks them.
 #   bundle.sh [--output DIR] [--jobs N] [--no-install]     default: build/bundle/fuseline-bundle
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -28,14 +28,13 @@ if ! cmake --preset bundle >"$build/configure.log" 2>&1; then
   exit 1
 fi
 
-# The test programs that need a device, as "name<TAB>path of the program".
+# The test programs that need a device, as "name<TAB>path of the program"; without the path before they are built.
 gpu_tests() {
   ctest --test-dir "$build" --show-only=json-v1 -L '^gpu$' | python3 -c '
 import json, sys
 for test in json.load(sys.stdin)["tests"]:
-    print(test["name"], test["command"][0], sep="\t")'
+    print(test["name"], test.get("command", [""])[0], sep="\t")'
 }
-# A program that is not built yet has its name for a command.
 mapfile -t tests < <(gpu_tests | cut -f1)
 ninja --quiet -C "$build" -j "$jobs" fuseline fuseline-server "${tests[@]}"
 
@@ -65,5 +64,7 @@ for program in "$output"/bin/* "$output"/tests/*; do
     exit 1
   fi
 done
+gzip -9 -n "$output"/bin/*
+if [ -n "$(ls "$output/tests")" ]; then gzip -9 -n "$output"/tests/*; fi
 size="$(du -sk --apparent-size "$output" | cut -f1)"
 echo "$output: $((size / 1024)) MB; $(ls "$output/tests" | wc -l) test programs, $(find "$output/cases" -name '*.json' | wc -l) cases"

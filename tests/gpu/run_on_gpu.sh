@@ -3,7 +3,7 @@
 # examples, the cache, the benchmarks, and the test programs. Needs a driver and NVRTC; FUSELINE_NVRTC_DIR names NVRTC's folder where
 # the server does not find it. Writes to $OUT (default ./results): summary.json, and JSON and text for each step.
 #   run_on_gpu.sh [--target T] [--only STEP,…] [--iterations N]
-#   steps: devices cases examples cache bench tests
+#   steps: devices cases examples cache bench tests; unpack alone leaves the programs in bin/ and tests/
 # Exit code 0: every step passed.
 set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -25,12 +25,27 @@ done
 mkdir -p "$out"
 out="$(cd "$out" && pwd)"
 work="$(mktemp -d)"
+# Programs come packed; beside each other if the folder can be written to.
+programs="$here"
+[ -w "$here" ] || programs="$work"
+mkdir -p "$programs/bin" "$programs/tests"
+for packed in "$here"/bin/*.gz "$here"/tests/*.gz; do
+  [ -f "$packed" ] || continue
+  program="$programs/$(basename "$(dirname "$packed")")/$(basename "$packed" .gz)"
+  [ -x "$program" ] && [ "$program" -nt "$packed" ] && continue
+  gzip -d -c "$packed" >"$program"
+  chmod +x "$program"
+done
+if [ "$only" = unpack ]; then
+  rmdir "$work" 2>/dev/null
+  exit 0
+fi
 server_pid=
 rows=()
 failed=0
 jobs="$(nproc)"
 [ "$jobs" -le 16 ] || jobs=16
-fuseline="$here/bin/fuseline"
+fuseline="$programs/bin/fuseline"
 
 stop_server() {
   [ -n "$server_pid" ] || return 0
@@ -45,7 +60,7 @@ start_server() {
   rm -f "$work/port"
   local nvrtc=()
   if [ -n "${FUSELINE_NVRTC_DIR:-}" ]; then nvrtc=(--nvrtc_path "$FUSELINE_NVRTC_DIR"); fi
-  "$here/bin/fuseline-server" --listen 127.0.0.1:0 --port_file "$work/port" --cache_dir "$work/cache" "${nvrtc[@]}" \
+  "$programs/bin/fuseline-server" --listen 127.0.0.1:0 --port_file "$work/port" --cache_dir "$work/cache" "${nvrtc[@]}" \
     >>"$out/server.log" 2>&1 &
   server_pid=$!
   local i
@@ -140,7 +155,8 @@ if wanted bench; then
   step bench_json 400 "$fuseline" bench "$here"/graphs/bench/*.fl --target "$target" --iterations "$iterations" --json
 fi
 if wanted tests; then
-  for program in "$here"/tests/*; do
+  for program in "$programs"/tests/*; do
+    case "$program" in *.gz) continue ;; esac
     [ -x "$program" ] || continue
     step "test_$(basename "$program")" 300 "$program" --gtest_color=no
   done

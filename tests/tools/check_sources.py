@@ -9,7 +9,7 @@ For every file of the source tree:
   - a header starts with a comment that says what it is, and has #pragma once;
   - no thread_local, no singleton (a static `instance`, or a function Instance()/GetInstance());
   - the file that "Tested by PATH" names exists;
-  - every .h and .cc below a folder of ours, and every test, is named in a CMakeLists.txt at or above it.
+  - every .h and .cc below a folder of ours, and every test, is named in a CMakeLists.txt at or above it, or by its whole path in any.
 Prints one line for each finding and exits with 1; 0 if there is none.
 """
 
@@ -85,7 +85,17 @@ def check_tested_by(root, path, text):
                 yield f"{path}:{text.count(chr(10), 0, match.start()) + 1}: 'Tested by {name}': there is no such file"
 
 
-def check_registered(root, path):
+def read_paths_in_lists(root):
+    """The whole paths that CMake files name: ${PROJECT_SOURCE_DIR}/tests/testing/program_runner.cc."""
+    paths = set()
+    for path in tree_files(root):
+        if path.endswith(("CMakeLists.txt", ".cmake")):
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                paths.update(re.findall(r"\$\{PROJECT_SOURCE_DIR\}/([\w./-]+)", re.sub(r"#[^\n]*", "", file.read())))
+    return paths
+
+
+def check_registered(root, path, paths_in_lists):
     """The file is named, by its path from there, in a CMakeLists.txt at or above it. A header only where headers are listed at all:
     those of a program are not."""
     header = path.endswith(".h")
@@ -103,7 +113,7 @@ def check_registered(root, path):
         if not folder:
             break
         folder = os.path.dirname(folder)
-    if header and not headers_are_listed:
+    if header and not headers_are_listed or path in paths_in_lists:
         return
     yield f"{path}: named in no CMakeLists.txt at or above it"
 
@@ -112,6 +122,7 @@ def check(root):
     """Returns (findings, number of files read)."""
     findings = []
     count = 0
+    paths_in_lists = read_paths_in_lists(root)
     for path in tree_files(root):
         count += 1
         findings += check_names(path)
@@ -128,9 +139,9 @@ def check(root):
                 findings += check_header(path, text)
             # A test's private header need not be named.
             if not (in_tests and path.endswith(".h")):
-                findings += check_registered(root, path)
+                findings += check_registered(root, path, paths_in_lists)
         elif path.startswith("tests/") and TEST_NAME.search(path):
-            findings += check_registered(root, path)
+            findings += check_registered(root, path, paths_in_lists)
     return findings, count
 
 

@@ -69,6 +69,11 @@ class CheckSourcesTest(unittest.TestCase):
         files = {"common/ir/CMakeLists.txt": "fuseline_library(SOURCES ops/views.cc)\n", "common/ir/ops/views.cc": "\n"}
         self.assertEqual(self.findings(files), [])
 
+    def test_file_may_be_registered_elsewhere_by_its_whole_path(self):
+        files = {"tests/unit/CMakeLists.txt": "fuseline_test(SOURCES ${PROJECT_SOURCE_DIR}/tests/testing/runner.cc)\n",
+                 "tests/testing/runner.cc": "\n", "tests/testing/other.cc": "\n"}
+        self.assertEqual([line.split(":")[0] for line in self.findings(files)], ["tests/testing/other.cc"])
+
     def test_vendored_folder_is_a_finding(self):
         findings = self.findings({"common/third_party/LICENSE": "\n"})
         self.assertEqual(len(findings), 1, findings)
