@@ -116,9 +116,18 @@ class BodyBuilder {
     BodyStore store;
     store.param = Param(t, true);
     store.offset = position;  // what is stored is dense
-    store.value = value;
+    // Storing rounds: the rounded value is computed only if something in the kernel reads it.
+    const BodyInstr& stored = body_.instrs[static_cast<size_t>(value)];
+    const bool rounding = stored.kind == BodyInstr::Kind::kOp && stored.scalar.op == ScalarOp::kRound16 &&
+                          stored.scalar.storage == tensor.dtype && ReadsF32(stored);
+    store.value = rounding ? stored.scalar.args[0] : value;
     body_.stores.push_back(std::move(store));
     return absl::OkStatus();
+  }
+
+  // The operand is what storing takes: f32 (a rounding from f64 is one that storing would not do).
+  bool ReadsF32(const BodyInstr& round) const {
+    return body_.instrs[static_cast<size_t>(round.scalar.args[0])].scalar.type == DType::kF32;
   }
 
   bool IsReductionResult(TensorId t) const {

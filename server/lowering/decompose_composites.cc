@@ -9,6 +9,29 @@
 #include "common/status/status_macros.h"
 
 namespace fuseline::lowering {
+namespace {
+
+// Decompositions take values only: a literal becomes a 0-d tensor.
+absl::StatusOr<ValueId> AddLiteral(GraphBuilder& builder, const Literal& literal, DType dtype) {
+  AttrMap attrs;
+  attrs["shape"] = std::vector<int64_t>{};
+  attrs["dtype"] = dtype;
+  switch (literal.kind) {
+    case Literal::Kind::kInt: attrs["value"] = literal.i; break;
+    case Literal::Kind::kFloat: attrs["value"] = literal.f; break;
+    case Literal::Kind::kBool: attrs["value"] = literal.i != 0; break;
+  }
+  return builder.Add("full", {}, std::move(attrs));
+}
+
+}  // namespace
+
+DType LiteralDType(const Graph& graph, const Node& node) {
+  for (size_t i = node.op == "where" ? 1 : 0; i < node.operands.size(); ++i) {
+    if (!node.operands[i].is_literal()) return graph.type(node.operands[i].value).dtype;
+  }
+  return DType::kF32;  // the verifier refuses a node of literals alone
+}
 
 absl::StatusOr<DecomposedGraph> DecomposeComposites(const Graph& graph) {
   DecomposedGraph out;
@@ -34,9 +57,11 @@ absl::StatusOr<DecomposedGraph> DecomposeComposites(const Graph& graph) {
       std::vector<ValueId> operands;
       for (const Operand& o : node.operands) {
         if (o.is_literal()) {
-          return Unimplemented(graph.NodeName(static_cast<NodeId>(i)), node.op + ": a literal operand of a composite op");
+          FUSELINE_ASSIGN_OR_RETURN(const ValueId literal, AddLiteral(builder, o.literal, LiteralDType(graph, node)));
+          operands.push_back(literal);
+        } else {
+          operands.push_back(renamed[static_cast<size_t>(o.value)]);
         }
-        operands.push_back(renamed[static_cast<size_t>(o.value)]);
       }
       FUSELINE_ASSIGN_OR_RETURN(results, node.def->decompose(builder, node, operands));
     } else if (node.constant_bytes != nullptr) {

@@ -18,4 +18,7 @@ struct DecomposedGraph {
 };
 absl::StatusOr<DecomposedGraph> DecomposeComposites(const Graph& graph);
 
+// The dtype that a node's literals take: that of its first operand that is a value, the condition of `where` aside.
+DType LiteralDType(const Graph& graph, const Node& node);
+
 }  // namespace fuseline::lowering

@@ -119,7 +119,7 @@ class Lowering {
     args.builder = &builder;
     args.attrs = &node.attrs;
     args.result_storage = graph_.type(result).dtype;
-    const DType literal_dtype = LiteralDType(node);
+    const DType literal_dtype = LiteralDType(graph_, node);
     const bool sees_storage = node.op == "cast" || node.op == "bitcast";
     for (const Operand& o : node.operands) {
       if (o.is_literal()) {
@@ -151,14 +151,6 @@ class Lowering {
     r.args[0] = s.id;
     r.storage = storage;
     return builder.EmitInstr(r);
-  }
-
-  // A literal takes the dtype of the first operand that is a value, the condition of `where` aside.
-  DType LiteralDType(const Node& node) const {
-    for (size_t i = node.op == "where" ? 1 : 0; i < node.operands.size(); ++i) {
-      if (!node.operands[i].is_literal()) return graph_.type(node.operands[i].value).dtype;
-    }
-    return DType::kF32;
   }
 
   static Scalar LiteralScalar(ScalarBuilder& builder, const Literal& literal, DType dtype) {

@@ -144,17 +144,18 @@ absl::StatusOr<Tensor> DecodeTensor(const v1::Tensor& proto, const std::string& 
         ErrorReason::kLimitExceeded, name,
         absl::StrCat("tensor '", name, "': rank ", proto.shape_size(), " is over the limit of ", limits.max_rank));
   }
-  // Every dim bounds the product but zeros: without them first, [2^40, 2^40, 0] would overflow.
-  const bool empty = std::find(proto.shape().begin(), proto.shape().end(), 0) != proto.shape().end();
-  int64_t elements = empty ? 0 : 1;
+  // Zeros count as one in the bound, as in the graph's verifier: then no product of the other dims overflows anywhere
+  // later.
+  int64_t bounded = 1;
+  int64_t elements = 1;
   for (const int64_t size : proto.shape()) {
     if (size < 0) return TensorError(name, absl::StrCat("dim ", size, " is negative"));
-    if (size > limits.max_elements || __builtin_mul_overflow(elements, size, &elements) ||
-        elements > limits.max_elements) {
+    if (__builtin_mul_overflow(bounded, std::max<int64_t>(size, 1), &bounded) || bounded > limits.max_elements) {
       return InvalidArgument(
           ErrorReason::kLimitExceeded, name,
           absl::StrCat("tensor '", name, "': more elements than the limit of ", limits.max_elements));
     }
+    elements *= size;
   }
   int64_t size_bytes = 0;
   if (__builtin_mul_overflow(elements, static_cast<int64_t>(DTypeSizeBytes(dtype)), &size_bytes) ||

@@ -411,7 +411,11 @@ class CudaEmitter {
       if (!k_.vector_store[static_cast<size_t>(s)]) continue;
       any_vector_store = true;
       const BodyParam& p = body_.params[static_cast<size_t>(body_.stores[static_cast<size_t>(s)].param)];
-      out_.Line(absl::StrCat(VecType(p.dtype), " ", p.name, "_vec;"));
+      if (IsHalf(p.dtype)) {
+        out_.Line(absl::StrCat("float ", p.name, "_lanes[", k_.lanes, "];"));
+      } else {
+        out_.Line(absl::StrCat(VecType(p.dtype), " ", p.name, "_vec;"));
+      }
     }
     if (k_.lanes > 1) {
       // What is the same for all lanes is computed before them.
@@ -445,7 +449,11 @@ class CudaEmitter {
       const BodyStore& store = body_.stores[static_cast<size_t>(s)];
       if (k_.vector_store[static_cast<size_t>(s)]) {
         const BodyParam& p = body_.params[static_cast<size_t>(store.param)];
-        out_.Line(absl::StrCat(p.name, "_vec.lane[lane] = ", printer_.ToStorage(p.dtype, emit_.Use(store.value, outside)), ";"));
+        if (IsHalf(p.dtype)) {
+          out_.Line(absl::StrCat(p.name, "_lanes[lane] = ", emit_.Use(store.value, outside), ";"));
+        } else {
+          out_.Line(absl::StrCat(p.name, "_vec.lane[lane] = ", printer_.ToStorage(p.dtype, emit_.Use(store.value, outside)), ";"));
+        }
       } else {
         const std::string guard = row_pass ? (inactive_possible_ ? "active" : "") : store_guard_;
         if (!guard.empty()) out_.Open(absl::StrCat("if (", guard, ")"));
@@ -460,8 +468,11 @@ class CudaEmitter {
       for (int32_t s : stores) {
         if (!k_.vector_store[static_cast<size_t>(s)]) continue;
         const BodyStore& store = body_.stores[static_cast<size_t>(s)];
-        const std::string p = body_.params[static_cast<size_t>(store.param)].name;
-        out_.Line(absl::StrCat(printer_.Function("fl_store_vec"), "<", k_.lanes, ">(", p, " + ", Parenthesised(emit_.Offset(store.offset, BaseVar())), ", ", p, "_vec);"));
+        const BodyParam& p = body_.params[static_cast<size_t>(store.param)];
+        const bool packed = IsHalf(p.dtype);
+        const std::string f = printer_.Function(packed ? absl::StrCat("fl_store_packed_", std::string(DTypeName(p.dtype))) : "fl_store_vec");
+        out_.Line(absl::StrCat(f, "<", k_.lanes, ">(", p.name, " + ", Parenthesised(emit_.Offset(store.offset, BaseVar())), ", ", p.name,
+                               packed ? "_lanes);" : "_vec);"));
       }
       if (!guard.empty()) out_.Close();
     }

@@ -120,6 +120,21 @@ namespace {
    "  }\n"                                                                                           \
    "}"}
 
+// Stores kLanes (even) f32 values as 16-bit floats; 16 bytes an access where there are that many.
+#define FUSELINE_STORE_PACKED(STORAGE)                                                              \
+  {"fl_store_packed_" STORAGE, kNoType, kNoType,                                                     \
+   "template <int kLanes> FL_FN void fl_store_packed_" STORAGE "(fl_" STORAGE "* to, const float* v) {\n" \
+   "  union { typename fl_word<2 * kLanes>::type words[1]; unsigned pairs[kLanes / 2]; uint4 quads[(kLanes + 7) / 8]; } u;\n" \
+   "#pragma unroll\n"                                                                                \
+   "  for (int i = 0; i < kLanes / 2; ++i) u.pairs[i] = fl_pack_" STORAGE "(v[2 * i], v[2 * i + 1]);\n" \
+   "  if (kLanes >= 8) {\n"                                                                         \
+   "#pragma unroll\n"                                                                                \
+   "    for (int i = 0; i < kLanes / 8; ++i) reinterpret_cast<uint4*>(to)[i] = u.quads[i];\n"       \
+   "  } else {\n"                                                                                    \
+   "    *reinterpret_cast<typename fl_word<2 * kLanes>::type*>(to) = u.words[0];\n"                 \
+   "  }\n"                                                                                           \
+   "}"}
+
 constexpr uint32_t kWide = kFloats | kI64 | kI32;
 
 constexpr PreludeTemplate kTemplates[] = {
@@ -134,12 +149,13 @@ constexpr PreludeTemplate kTemplates[] = {
     {"fl_shuffle_xor_@S", kSmallInts | kBool, kNoType,
      "FL_FN @T fl_shuffle_xor_@S(@T a, int mask) { return (@T)__shfl_xor_sync(0xffffffffu, (int)a, mask); }"},
     // kLanes neighbouring elements, moved by accesses of 16 bytes (or one smaller one). The address is aligned to the access.
-    {"fl_vec", kNoType, kNoType,
+    {"fl_word", kNoType, kNoType,
      R"(template <int kBytes> struct fl_word { typedef uint4 type; };
 template <> struct fl_word<8> { typedef uint2 type; };
 template <> struct fl_word<4> { typedef unsigned type; };
-template <> struct fl_word<2> { typedef unsigned short type; };
-template <typename T, int kLanes> union fl_vec {
+template <> struct fl_word<2> { typedef unsigned short type; };)"},
+    {"fl_vec", kNoType, kNoType,
+     R"(template <typename T, int kLanes> union fl_vec {
   typedef typename fl_word<(int)sizeof(T) * kLanes>::type word;
   word words[sizeof(T) * kLanes / sizeof(word)];
   T lane[kLanes];
@@ -158,6 +174,29 @@ template <typename T, int kLanes> union fl_vec {
 #pragma unroll
   for (int i = 0; i < (int)(sizeof(T) * kLanes / sizeof(word)); ++i) reinterpret_cast<word*>(to)[i] = v.words[i];
 })"},
+    // kLanes f32 values, rounded two at a time.
+    {"fl_pack_bf16", kNoType, kNoType,
+     R"(FL_FN unsigned fl_pack_bf16(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  unsigned r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+#else
+  return (unsigned)fl_store_bf16(low).bits | (unsigned)fl_store_bf16(high).bits << 16;
+#endif
+})"},
+    {"fl_pack_f16", kNoType, kNoType,
+     R"(FL_FN unsigned fl_pack_f16(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+  unsigned r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+#else
+  return (unsigned)fl_store_f16(low).bits | (unsigned)fl_store_f16(high).bits << 16;
+#endif
+})"},
+    FUSELINE_STORE_PACKED("bf16"),
+    FUSELINE_STORE_PACKED("f16"),
     FUSELINE_ROW_REDUCE("sum", kNumbers, "fl_add_@S"),
     FUSELINE_ROW_REDUCE("prod", kNumbers, "fl_mul_@S"),
     FUSELINE_ROW_REDUCE("amax", kAll, "fl_maximum_@S"),
