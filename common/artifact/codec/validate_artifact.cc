@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -49,9 +50,11 @@ absl::StatusOr<int64_t> ExtentBytes(const PlanTensor& tensor, bool is_output) {
     if (size < 0) return Invalid(absl::StrCat(where, " has a negative dim"));
     empty = empty || size == 0;
   }
-  int64_t elements = 1;  // also bounds a tensor whose strides are zero
+  // Bounds a tensor whose strides are zero too. Zeros count as one, so that no product of the other dims overflows
+  // anywhere later.
+  int64_t elements = 1;
   for (const int64_t size : tensor.shape) {
-    if (!empty && !Multiply(elements, size, elements)) return Invalid(absl::StrCat(where, " is too large"));
+    if (!Multiply(elements, std::max<int64_t>(size, 1), elements)) return Invalid(absl::StrCat(where, " is too large"));
   }
   int64_t extent = 1;
   int64_t dense_stride = 1;

@@ -314,11 +314,13 @@ TEST(ArtifactCodecTest, StridedInputMayReachAsFarAsItsStridesSay) {
 
 TEST(ArtifactCodecTest, EmptyOutputNeedsNoStep) {
   Artifact artifact = MakeArtifact(Target::Cpu());
-  artifact.plan.outputs[0] = MakePlanTensor("out0", {0, int64_t{1} << 60, int64_t{1} << 60});
-  artifact.plan.outputs[0].strides = {1, 1, 1};
+  artifact.plan.outputs[0] = MakePlanTensor("out0", {0, 5, 7});
   artifact.plan.buffers[3].size_bytes = 0;
   artifact.plan.steps.pop_back();
   EXPECT_OK(ValidateArtifact(artifact));
+  // Empty as well, but its other dims overflow.
+  artifact.plan.outputs[0].shape = {0, int64_t{1} << 60, int64_t{1} << 60};
+  EXPECT_THAT(ValidateArtifact(artifact), StatusIs(absl::StatusCode::kInvalidArgument, "output 'out0' is too large"));
 }
 
 }  // namespace

@@ -132,6 +132,14 @@ TEST(MessageCodecTest, HostileTensorIsRefused) {
        "more elements than the limit"},
       {"overflowing product", [](v1::Tensor& t) { t.set_shape(0, int64_t{1} << 40), t.add_shape(int64_t{1} << 40); },
        "more elements than the limit"},
+      {"empty with dims that overflow",
+       [](v1::Tensor& t) {
+         t.set_shape(0, int64_t{1} << 40);
+         t.add_shape(int64_t{1} << 40);
+         t.add_shape(0);
+         t.clear_data();
+       },
+       "more elements than the limit"},
       {"rank over the limit",
        [](v1::Tensor& t) {
          for (int i = 0; i < 12; ++i) t.add_shape(1);
