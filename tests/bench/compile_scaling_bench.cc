@@ -1,7 +1,7 @@
-// How the time outside the compilers grows with the graph: a chain of 10,000 and one of 20,000 ops, through every stage.
+// How the time outside the compilers grows with the graph: a chain of 10,000 and of 20,000 ops, through every stage.
 //   compile_scaling_bench [OPS …] [--target=cpu]      default: 10000 20000
-// Prints seconds for each stage, the best of five runs, and, from the second size on, the ratio to the size before; linear stages
-// double with the size.
+// Prints seconds for each stage, the best of five runs, and, from the second size on, the ratio to the size before;
+// linear stages double with the size.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -74,7 +74,8 @@ absl::Status RunStages(int64_t ops, const Target& target, std::vector<Stage>* st
   fuse.cost = fuser::CostModelFor(target);
   FUSELINE_ASSIGN_OR_RETURN(const fuser::FusionPlan plan, fuser::Fuse(loops, fuse));
   watch.Lap("fuse");
-  FUSELINE_ASSIGN_OR_RETURN(const codegen::GeneratedKernels generated, codegen::GenerateKernels(loops, plan, target, options));
+  FUSELINE_ASSIGN_OR_RETURN(const codegen::GeneratedKernels generated,
+                            codegen::GenerateKernels(loops, plan, target, options));
   watch.Lap("generate");
   *kernels = generated.sources.size();
   *stages = watch.stages();
@@ -119,15 +120,16 @@ int Main(int argc, char** argv) {
     std::cout << ops << " ops, " << target.ToString() << ", " << kernels << " kernels\n" << std::fixed;
     for (size_t s = 0; s < stages.size(); ++s) {
       total += stages[s].seconds;
-      std::cout << "  " << std::left << std::setw(16) << stages[s].name << std::right << std::setprecision(4) << std::setw(9)
-                << stages[s].seconds << " s";
+      std::cout << "  " << std::left << std::setw(16) << stages[s].name << std::right << std::setprecision(4)
+                << std::setw(9) << stages[s].seconds << " s";
       if (!before.empty()) {
         total_before += before[s].seconds;
         std::cout << std::setprecision(2) << std::setw(8) << stages[s].seconds / before[s].seconds << "x";
       }
       std::cout << "\n";
     }
-    std::cout << "  " << std::left << std::setw(16) << "all" << std::right << std::setprecision(4) << std::setw(9) << total << " s";
+    std::cout << "  " << std::left << std::setw(16) << "all" << std::right << std::setprecision(4) << std::setw(9)
+              << total << " s";
     if (!before.empty()) std::cout << std::setprecision(2) << std::setw(8) << total / total_before << "x";
     std::cout << "\n";
     before = stages;

@@ -1,4 +1,5 @@
-// Every case file of tests/cases on the CPU target. A case whose graph has an op that this version can't compile is counted by op.
+// Every case file of tests/cases on the CPU target. A case whose graph has an op that this version can't compile is
+// counted by op.
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
@@ -52,7 +53,8 @@ absl::StatusOr<std::vector<Tensor>> InGraphOrder(const Graph& graph, const CaseF
     const auto named = [&](const CaseInput& input) { return input.name == graph.value(id).name; };
     const auto at = std::find_if(file.inputs.begin(), file.inputs.end(), named);
     if (at == file.inputs.end()) {
-      return InvalidArgument(ErrorReason::kCaseFile, graph.value(id).name, StrCat("the case gives no input '", graph.value(id).name, "'"));
+      return InvalidArgument(ErrorReason::kCaseFile, graph.value(id).name,
+                             StrCat("the case gives no input '", graph.value(id).name, "'"));
     }
     inputs.push_back(at->tensor);
   }
@@ -60,7 +62,8 @@ absl::StatusOr<std::vector<Tensor>> InGraphOrder(const Graph& graph, const CaseF
 }
 
 // The outputs of the engine; `want`: of the reference, where the case asks for it.
-absl::Status RunBoth(EngineSet& engines, const Graph& graph, const CaseFile& file, std::vector<Tensor>* got, std::vector<Tensor>* want) {
+absl::Status RunBoth(EngineSet& engines, const Graph& graph, const CaseFile& file, std::vector<Tensor>* got,
+                     std::vector<Tensor>* want) {
   FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs, InGraphOrder(graph, file));
   CompileRequest request;
   request.graph = graph;
@@ -68,7 +71,8 @@ absl::Status RunBoth(EngineSet& engines, const Graph& graph, const CaseFile& fil
   request.options = file.options;
   FUSELINE_ASSIGN_OR_RETURN(ExecuteResult executed, engines.engine().Execute(request, inputs, {}));
   *got = std::move(executed.execution.outputs);
-  if (std::none_of(file.outputs.begin(), file.outputs.end(), [](const CaseOutput& output) { return output.reference; })) {
+  if (std::none_of(file.outputs.begin(), file.outputs.end(),
+                   [](const CaseOutput& output) { return output.reference; })) {
     return absl::OkStatus();
   }
   Graph bound = graph;
@@ -81,16 +85,18 @@ absl::Status RunBoth(EngineSet& engines, const Graph& graph, const CaseFile& fil
   return absl::OkStatus();
 }
 
-std::string CompareOutputs(const Graph& graph, const CaseFile& file, const std::vector<Tensor>& got, const std::vector<Tensor>& reference) {
+std::string CompareOutputs(const Graph& graph, const CaseFile& file, const std::vector<Tensor>& got,
+                           const std::vector<Tensor>& reference) {
   for (const CaseOutput& output : file.outputs) {
     const auto named = [&](const GraphOutput& o) { return o.name == output.name; };
     const auto at = std::find_if(graph.outputs.begin(), graph.outputs.end(), named);
     if (at == graph.outputs.end()) return StrCat("the graph has no output '", output.name, "'");
     const auto i = static_cast<size_t>(at - graph.outputs.begin());
-    const OutputComparison c = CompareTensors(output.name, got[i], output.reference ? reference[i] : output.tensor, file.tolerance);
+    const OutputComparison c =
+        CompareTensors(output.name, got[i], output.reference ? reference[i] : output.tensor, file.tolerance);
     if (!c.passed()) {
-      return StrCat("output '", c.name, "' ", c.first_mismatch, " (", c.mismatches, " of ", c.elements, ", largest relative error ",
-                    c.max_rel_error, ")");
+      return StrCat("output '", c.name, "' ", c.first_mismatch, " (", c.mismatches, " of ", c.elements,
+                    ", largest relative error ", c.max_rel_error, ")");
     }
   }
   return "";
@@ -112,11 +118,12 @@ Outcome RunCase(EngineSet& engines, const std::string& path) {
     return outcome;
   }
   if (file->error.has_value()) {
-    const bool right = status.code() == file->error->code && status.message().find(file->error->contains) != absl::string_view::npos;
+    const bool right =
+        status.code() == file->error->code && status.message().find(file->error->contains) != absl::string_view::npos;
     outcome.passed = right;
     if (!right) {
-      outcome.text = StrCat("wants ", absl::StatusCodeToString(file->error->code), " with '", file->error->contains, "', got ",
-                            status.ToString());
+      outcome.text = StrCat("wants ", absl::StatusCodeToString(file->error->code), " with '", file->error->contains,
+                            "', got ", status.ToString());
     }
     return outcome;
   }
@@ -154,7 +161,8 @@ TEST(CasesTest, EveryCaseThatCanBeCompiledGivesItsOutputs) {
       ADD_FAILURE() << paths[i] << ": " << outcomes[i].text;
     }
   }
-  std::cout << passed << " of " << paths.size() << " cases passed, " << unsupported << " are of ops that are not built yet:";
+  std::cout << passed << " of " << paths.size() << " cases passed, " << unsupported
+            << " are of ops that are not built yet:";
   for (const auto& [op, count] : by_op) std::cout << " " << op << " " << count;
   std::cout << "\n";
   EXPECT_GE(passed, 400);

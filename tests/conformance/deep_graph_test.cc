@@ -83,7 +83,7 @@ TEST(DeepGraphTest, ChainOfTenThousandOpsBecomesKernels) {
     const absl::StatusOr<Compiled> compiled = CompileText(ChainText(10'000, "f32[1000]"), target);
     ASSERT_THAT(compiled.status(), IsOk());
     EXPECT_GE(compiled->kernels, 1u);
-    EXPECT_LE(compiled->kernels, 10'000u / 8);    // it is fused
+    EXPECT_LE(compiled->kernels, 10'000u / 8);  // it is fused
     EXPECT_LE(compiled->source_bytes, 20u << 20);
   }
 }

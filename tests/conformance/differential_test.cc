@@ -1,11 +1,11 @@
-// Every engine against the reference interpreter on random graphs (tests/testing/random_graph.h), within bounds that a running error
-// analysis gives for each element (tests/testing/error_bounds.h).
-//   differential_test [--graphs=500] [--seed=1] [--engines=cpu,cpu_unfused] [--numerics=both|fused|eager] [--unfused_every=4]
-//                     [--threads=N] [--stop_on_first] [--reduce=8] [--case_dir=DIR] [--print]
-//   seed: of the first graph; the others have the next ones. unfused_every: every how many graphs the engines run that have a kernel
-//   for each op, and so take long to compile. reduce: how many failing graphs are cut down. Environment variables FUSELINE_DIFF_GRAPHS
-//   and FUSELINE_DIFF_SEED stand in for the first two flags.
-// Without a device for an engine, it is left out; where none is left, the test is skipped.
+// Every engine against the reference interpreter on random graphs (tests/testing/random_graph.h), within bounds that a
+// running error analysis gives for each element (tests/testing/error_bounds.h).
+//   differential_test [--graphs=500] [--seed=1] [--engines=cpu,cpu_unfused] [--numerics=both|fused|eager]
+//       [--unfused_every=4] [--max_ops=40] [--threads=N] [--stop_on_first] [--reduce=8] [--case_dir=DIR] [--print]
+// seed: of the first graph; the others have the next ones. unfused_every: of how many graphs one also runs on the
+// engines with a kernel for each op, which take long to compile. reduce: how many failing graphs are cut down and
+// written as case files. FUSELINE_DIFF_GRAPHS and FUSELINE_DIFF_SEED in the environment stand in for the first two.
+// An engine without a device is left out; where none is left, the test is skipped.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -37,6 +37,7 @@ struct Flags {
   std::string engines = FUSELINE_DIFF_ENGINES;
   std::string numerics = "both";
   int64_t unfused_every = 4;
+  int max_ops = RandomGraphOptions().max_ops;
   int threads = 0;
   int reduce = 8;
   bool stop_on_first = false;
@@ -55,18 +56,26 @@ struct Failure {
   Mismatch mismatch;
 };
 
+absl::StatusOr<RandomGraph> MakeGraph(uint64_t seed) {
+  RandomGraphOptions options;
+  options.max_ops = GlobalFlags().max_ops;
+  return MakeRandomGraph(seed, options);
+}
+
 // A failing graph with all that is needed to look into it.
 std::string Describe(EngineSet& engines, const RandomGraph& random, const Failure& failure, bool reduce) {
   const Flags& flags = GlobalFlags();
-  std::string text = StrCat("seed ", random.seed, ", ", failure.mismatch.text, "\n  rerun: ", flags.program, " --graphs=1 --seed=",
-                            random.seed, " --unfused_every=1 --engines=", flags.engines, " --numerics=",
-                            NumericsName(failure.mismatch.numerics), "\n", PrintGraph(random.graph), "\n");
+  std::string text = StrCat(
+      "seed ", random.seed, ", ", failure.mismatch.text, "\n  rerun: ", flags.program,
+      " --graphs=1 --seed=", random.seed, " --max_ops=", flags.max_ops, " --unfused_every=1 --engines=", flags.engines,
+      " --numerics=", NumericsName(failure.mismatch.numerics), "\n", PrintGraph(random.graph), "\n");
   if (!reduce) return text;
   CheckOptions check;
   check.engines = {failure.mismatch.engine};
   if (failure.mismatch.text.find("bit-equal") != std::string::npos) {
-    check.engines = failure.mismatch.engine == EngineKind::kCpu ? std::vector<EngineKind>{EngineKind::kCpu, EngineKind::kCpuUnfused}
-                                                                : std::vector<EngineKind>{EngineKind::kCuda, EngineKind::kCudaUnfused};
+    check.engines = failure.mismatch.engine == EngineKind::kCpu
+                        ? std::vector<EngineKind>{EngineKind::kCpu, EngineKind::kCpuUnfused}
+                        : std::vector<EngineKind>{EngineKind::kCuda, EngineKind::kCudaUnfused};
   }
   check.numerics = {failure.mismatch.numerics};
   check.run_twice = failure.mismatch.text.find("two runs") != std::string::npos;
@@ -76,7 +85,8 @@ std::string Describe(EngineSet& engines, const RandomGraph& random, const Failur
   };
   const GraphWithInputs reduced = ReduceGraph(random.graph, random.inputs, fails);
   const std::optional<Mismatch> mismatch = CheckGraph(engines, reduced.graph, reduced.inputs, check);
-  StrAppend(&text, "reduced: ", mismatch.has_value() ? mismatch->text : "does not fail any more", "\n", PrintGraph(reduced.graph), "\n");
+  StrAppend(&text, "reduced: ", mismatch.has_value() ? mismatch->text : "does not fail any more", "\n",
+            PrintGraph(reduced.graph), "\n");
   const std::string name = StrCat("differential_seed_", random.seed);
   const std::string path = StrCat(flags.case_dir, "/", name, ".json");
   std::ofstream(path) << WriteCaseFile(MakeCaseFile(name, reduced, mismatch.value_or(failure.mismatch)));
@@ -111,7 +121,7 @@ TEST(DifferentialTest, EveryEngineAgreesWithTheReferenceOnRandomGraphs) {
     CheckCounts counts;
     for (int64_t k = next++; k < flags.graphs && !stop; k = next++) {
       const uint64_t seed = flags.seed + static_cast<uint64_t>(k);
-      const absl::StatusOr<RandomGraph> random = MakeRandomGraph(seed);
+      const absl::StatusOr<RandomGraph> random = MakeGraph(seed);
       Failure failure = {seed, {}};
       if (!random.ok()) {
         failure.mismatch = {EngineKind::kReference, Numerics::kFused, true, random.status().ToString()};
@@ -147,22 +157,23 @@ TEST(DifferentialTest, EveryEngineAgreesWithTheReferenceOnRandomGraphs) {
     total.checked_outputs += counts.checked_outputs;
   };
   std::vector<std::thread> threads;
-  const int count = flags.threads > 0 ? flags.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int count =
+      flags.threads > 0 ? flags.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   for (int t = 0; t < count; ++t) threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
 
   std::sort(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) { return a.seed < b.seed; });
   int described = 0;
   for (const Failure& failure : failures) {
-    const absl::StatusOr<RandomGraph> random = MakeRandomGraph(failure.seed);
+    const absl::StatusOr<RandomGraph> random = MakeGraph(failure.seed);
     if (!random.ok()) {
       ADD_FAILURE() << "seed " << failure.seed << ": " << random.status();
     } else {
       ADD_FAILURE() << Describe(engines, *random, failure, described++ < flags.reduce);
     }
   }
-  std::cout << flags.graphs << " graphs, " << total.runs << " runs, " << total.outputs << " outputs, " << failures.size()
-            << " graphs failed\n";
+  std::cout << flags.graphs << " graphs, " << total.runs << " runs, " << total.outputs << " outputs, "
+            << failures.size() << " graphs failed\n";
   // A bound that swallows everything would pass anything.
   if (total.outputs > 100) {
     EXPECT_GT(total.checked_outputs, 0.85 * static_cast<double>(total.outputs));
@@ -174,17 +185,30 @@ bool SetFlag(std::string_view argument) {
   const size_t equals = argument.find('=');
   const std::string_view name = argument.substr(0, equals);
   const std::string value(equals == std::string_view::npos ? "" : argument.substr(equals + 1));
-  if (name == "--graphs") flags.graphs = std::atoll(value.c_str());
-  else if (name == "--seed") flags.seed = std::strtoull(value.c_str(), nullptr, 10);
-  else if (name == "--engines") flags.engines = value;
-  else if (name == "--numerics" && (value == "both" || ParseNumerics(value).ok())) flags.numerics = value;
-  else if (name == "--unfused_every") flags.unfused_every = std::max(1ll, std::atoll(value.c_str()));
-  else if (name == "--threads") flags.threads = std::atoi(value.c_str());
-  else if (name == "--reduce") flags.reduce = std::atoi(value.c_str());
-  else if (name == "--case_dir") flags.case_dir = value;
-  else if (name == "--stop_on_first") flags.stop_on_first = true;
-  else if (name == "--print") flags.print = true;
-  else return false;
+  if (name == "--graphs")
+    flags.graphs = std::atoll(value.c_str());
+  else if (name == "--seed")
+    flags.seed = std::strtoull(value.c_str(), nullptr, 10);
+  else if (name == "--engines")
+    flags.engines = value;
+  else if (name == "--numerics" && (value == "both" || ParseNumerics(value).ok()))
+    flags.numerics = value;
+  else if (name == "--unfused_every")
+    flags.unfused_every = std::max(1ll, std::atoll(value.c_str()));
+  else if (name == "--max_ops")
+    flags.max_ops = std::max(1, std::atoi(value.c_str()));
+  else if (name == "--threads")
+    flags.threads = std::atoi(value.c_str());
+  else if (name == "--reduce")
+    flags.reduce = std::atoi(value.c_str());
+  else if (name == "--case_dir")
+    flags.case_dir = value;
+  else if (name == "--stop_on_first")
+    flags.stop_on_first = true;
+  else if (name == "--print")
+    flags.print = true;
+  else
+    return false;
   return true;
 }
 

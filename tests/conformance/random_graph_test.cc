@@ -59,7 +59,8 @@ TEST(RandomGraphTest, EveryOpDTypeAndRankOccurs) {
     }
     several_outputs += graph.outputs.size() > 1 ? 1 : 0;
   }
-  for (const OpDef* op : RandomGraphOps()) EXPECT_GE(ops[op->name], 3) << op->name << ": add a rule to tests/testing/sampler_*.cc";
+  for (const OpDef* op : RandomGraphOps())
+    EXPECT_GE(ops[op->name], 3) << op->name << ": add a rule to tests/testing/sampler_*.cc";
   EXPECT_EQ(dtypes.size(), static_cast<size_t>(kDTypeCount - 1));
   for (int rank = 0; rank <= 5; ++rank) EXPECT_TRUE(ranks.count(rank)) << rank;
   EXPECT_GE(strided, 20);
@@ -93,7 +94,8 @@ TEST(RandomGraphTest, MostResultsAreFiniteAndComparedInEarnest) {
 }
 
 // The bound of the only output's first element.
-double BoundOf(const std::string& text, const std::vector<double>& values, Numerics numerics = Numerics::kFused, DType dtype = DType::kF32) {
+double BoundOf(const std::string& text, const std::vector<double>& values, Numerics numerics = Numerics::kFused,
+               DType dtype = DType::kF32) {
   const absl::StatusOr<Graph> graph = ParseGraph(text);
   EXPECT_OK(graph.status());
   Tensor input = Tensor::Allocate(dtype, {static_cast<int64_t>(values.size())});
@@ -106,8 +108,12 @@ double BoundOf(const std::string& text, const std::vector<double>& values, Numer
 }
 
 TEST(ErrorBoundsTest, CorrectlyRoundedOpsOnExactOperandsMustBeEqual) {
-  EXPECT_EQ(BoundOf("graph g(x: f32[1]) {\n  %a = mul(x, 3.0)\n  %b = sqrt(%a)\n  %c = div(%b, x)\n  return y = %c\n}", {2}), 0);
-  EXPECT_EQ(BoundOf("graph g(x: f16[1]) {\n  %a = mul(x, x)\n  %b = add(%a, x)\n  return y = %b\n}", {1.1}, Numerics::kEager, DType::kF16), 0);
+  EXPECT_EQ(
+      BoundOf("graph g(x: f32[1]) {\n  %a = mul(x, 3.0)\n  %b = sqrt(%a)\n  %c = div(%b, x)\n  return y = %c\n}", {2}),
+      0);
+  EXPECT_EQ(BoundOf("graph g(x: f16[1]) {\n  %a = mul(x, x)\n  %b = add(%a, x)\n  return y = %b\n}", {1.1},
+                    Numerics::kEager, DType::kF16),
+            0);
 }
 
 TEST(ErrorBoundsTest, ElementaryFunctionsHaveAFewUlps) {
@@ -130,7 +136,8 @@ TEST(ErrorBoundsTest, JumpInDoubtIsNotCompared) {
 }
 
 TEST(ErrorBoundsTest, UnroundedHalvesAreHalfAnUlpApart) {
-  const char* const text = "graph g(x: f16[1]) {\n  %a = mul(x, x)\n  %b = cast(%a) {dtype = f32}\n  %c = mul(%a, 3.0)\n  return y = %c\n}";
+  const char* const text =
+      "graph g(x: f16[1]) {\n  %a = mul(x, x)\n  %b = cast(%a) {dtype = f32}\n  %c = mul(%a, 3.0)\n  return y = %c\n}";
   const double fused = BoundOf(text, {1.1}, Numerics::kFused, DType::kF16);
   EXPECT_GT(fused, std::ldexp(1, -11));
   EXPECT_LT(fused, 0.02);
@@ -139,7 +146,8 @@ TEST(ErrorBoundsTest, UnroundedHalvesAreHalfAnUlpApart) {
 
 TEST(ErrorBoundsTest, WrongElementIsFound) {
   const Shape shape = {3};
-  Tensor want = Tensor::Allocate(DType::kF32, shape), got = Tensor::Allocate(DType::kF32, shape), bounds = Tensor::Allocate(DType::kF64, shape);
+  Tensor want = Tensor::Allocate(DType::kF32, shape), got = Tensor::Allocate(DType::kF32, shape),
+         bounds = Tensor::Allocate(DType::kF64, shape);
   for (int64_t i = 0; i < 3; ++i) {
     want.SetDouble(i, 1 + i);
     got.SetDouble(i, 1 + i);

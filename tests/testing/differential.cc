@@ -32,21 +32,26 @@ std::string FirstBitDifference(const Tensor& a, const Tensor& b) {
   return "";
 }
 
-// Ops whose results in f32 and f64 do not depend on what they are fused with. A NaN's bits may, so bitcasts are left out.
+// Ops whose results in f32 and f64 do not depend on what they are fused with. A NaN's bits may, so bitcasts are left
+// out.
 bool IsPointwiseF32OrF64(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     const OpKind kind = node.def->kind;
-    if ((kind != OpKind::kPointwise && kind != OpKind::kView && kind != OpKind::kCreation) || node.op == "bitcast") return false;
+    if ((kind != OpKind::kPointwise && kind != OpKind::kView && kind != OpKind::kCreation) || node.op == "bitcast")
+      return false;
   }
   return std::none_of(graph.values.begin(), graph.values.end(),
                       [](const Value& v) { return IsHalf(v.type.dtype) || IsF8(v.type.dtype); });
 }
 
-std::string Where(EngineKind engine, Numerics numerics) { return StrCat(EngineName(engine), ", numerics ", NumericsName(numerics), ": "); }
+std::string Where(EngineKind engine, Numerics numerics) {
+  return StrCat(EngineName(engine), ", numerics ", NumericsName(numerics), ": ");
+}
 
 using Outputs = std::vector<Tensor>;
 
-std::optional<Mismatch> CheckSameBits(const Graph& graph, Numerics numerics, const std::map<EngineKind, Outputs>& results) {
+std::optional<Mismatch> CheckSameBits(const Graph& graph, Numerics numerics,
+                                      const std::map<EngineKind, Outputs>& results) {
   const std::pair<EngineKind, EngineKind> pairs[] = {{EngineKind::kCpu, EngineKind::kCpuUnfused},
                                                      {EngineKind::kCuda, EngineKind::kCudaUnfused}};
   for (const auto& [fused, unfused] : pairs) {
@@ -56,16 +61,16 @@ std::optional<Mismatch> CheckSameBits(const Graph& graph, Numerics numerics, con
       const std::string difference = FirstBitDifference(a->second[i], b->second[i]);
       if (difference.empty()) continue;
       return Mismatch{fused, numerics, false,
-                      StrCat(Where(fused, numerics), "output '", graph.outputs[i].name, "' is not bit-equal to ", EngineName(unfused), "'s ",
-                             difference)};
+                      StrCat(Where(fused, numerics), "output '", graph.outputs[i].name, "' is not bit-equal to ",
+                             EngineName(unfused), "'s ", difference)};
     }
   }
   return std::nullopt;
 }
 
 // The graph with `outputs` returned, `cuts` turned into inputs, and what is then dead dropped.
-absl::StatusOr<GraphWithInputs> Rebuild(const Graph& graph, const std::vector<Tensor>& inputs, const std::vector<ValueId>& outputs,
-                                        const std::map<ValueId, Tensor>& cuts) {
+absl::StatusOr<GraphWithInputs> Rebuild(const Graph& graph, const std::vector<Tensor>& inputs,
+                                        const std::vector<ValueId>& outputs, const std::map<ValueId, Tensor>& cuts) {
   std::vector<bool> is_needed(graph.values.size(), false);
   for (const ValueId id : outputs) is_needed[static_cast<size_t>(id)] = true;
   std::vector<bool> node_needed(graph.nodes.size(), false);
@@ -99,7 +104,8 @@ absl::StatusOr<GraphWithInputs> Rebuild(const Graph& graph, const std::vector<Te
     const Node& node = graph.nodes[n];
     std::vector<ValueId> results;
     if (node.constant_bytes != nullptr) {
-      FUSELINE_ASSIGN_OR_RETURN(const ValueId id, builder.AddConstant(graph.type(node.results[0]), *node.constant_bytes));
+      FUSELINE_ASSIGN_OR_RETURN(const ValueId id,
+                                builder.AddConstant(graph.type(node.results[0]), *node.constant_bytes));
       results = {id};
     } else {
       std::vector<Operand> operands = node.operands;
@@ -149,8 +155,8 @@ bool HasHalfValues(const Graph& graph) {
   return std::any_of(graph.values.begin(), graph.values.end(), [](const Value& v) { return IsHalf(v.type.dtype); });
 }
 
-std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs, const CheckOptions& check,
-                                   CheckCounts* counts) {
+std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs,
+                                   const CheckOptions& check, CheckCounts* counts) {
   for (const Numerics numerics : check.numerics) {
     CompileOptions options;
     options.numerics = numerics;
@@ -172,13 +178,14 @@ std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const
       absl::StatusOr<Outputs> got = engines.Run(engine, graph, inputs, options);
       if (!got.ok()) return failed(engine, got.status().ToString());
       if (counts != nullptr) ++counts->runs;
-      if (got->size() != want->size()) return failed(engine, StrCat(got->size(), " outputs in place of ", want->size()));
+      if (got->size() != want->size())
+        return failed(engine, StrCat(got->size(), " outputs in place of ", want->size()));
       for (size_t i = 0; i < got->size(); ++i) {
         const OutputComparison c = CompareWithin(graph.outputs[i].name, (*got)[i], (*want)[i], (*bounds)[i]);
         if (c.passed()) continue;
         return Mismatch{engine, numerics, false,
-                        StrCat(Where(engine, numerics), "output '", c.name, "' ", c.first_mismatch, " (", c.mismatches, " of ", c.elements,
-                               " elements)")};
+                        StrCat(Where(engine, numerics), "output '", c.name, "' ", c.first_mismatch, " (", c.mismatches,
+                               " of ", c.elements, " elements)")};
       }
       if (check.run_twice) {
         const absl::StatusOr<Outputs> again = engines.Run(engine, graph, inputs, options);
@@ -187,14 +194,16 @@ std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const
           const std::string difference = FirstBitDifference((*got)[i], (*again)[i]);
           if (!difference.empty()) {
             return Mismatch{engine, numerics, false,
-                            StrCat(Where(engine, numerics), "output '", graph.outputs[i].name, "' differs between two runs ", difference)};
+                            StrCat(Where(engine, numerics), "output '", graph.outputs[i].name,
+                                   "' differs between two runs ", difference)};
           }
         }
       }
       results[engine] = *std::move(got);
     }
     if (IsPointwiseF32OrF64(graph)) {
-      if (std::optional<Mismatch> mismatch = CheckSameBits(graph, numerics, results); mismatch.has_value()) return mismatch;
+      if (std::optional<Mismatch> mismatch = CheckSameBits(graph, numerics, results); mismatch.has_value())
+        return mismatch;
     }
   }
   return std::nullopt;
@@ -221,7 +230,8 @@ GraphWithInputs ReduceGraph(const Graph& graph, const std::vector<Tensor>& input
   for (size_t n = 0; n < best.graph.nodes.size(); ++n) {
     bool accepted = false;
     for (const ValueId id : best.graph.nodes[n].results) {
-      if (best.graph.outputs.size() == 1 && id != best.graph.outputs[0].value) accepted = accepted || accept(Rebuild(best.graph, best.inputs, {id}, {}));
+      if (best.graph.outputs.size() == 1 && id != best.graph.outputs[0].value)
+        accepted = accepted || accept(Rebuild(best.graph, best.inputs, {id}, {}));
       if (accepted) break;
     }
     if (accepted) break;

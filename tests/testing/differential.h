@@ -1,4 +1,4 @@
-// Compares engines with the reference interpreter on one graph, and cuts a graph that fails down to the few ops that matter.
+// Compares engines with the reference interpreter on one graph, and cuts a failing graph down to the ops that matter.
 // Pipeline: graph, inputs -> CheckGraph -> mismatch, if any -> ReduceGraph -> the least graph that still shows it.
 // Thread-safety: thread-safe, as EngineSet is.
 #pragma once
@@ -33,17 +33,18 @@ struct CheckCounts {
   double checked_outputs = 0;  // outputs weighted with the share of their elements that are compared in earnest
 };
 
-// The first mismatch. Pointwise graphs of f32 and f64 must give the same bits on `cpu` and `cpu_unfused` (and on `cuda` and
-// `cuda_unfused`), whatever the distance from the reference.
-std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs, const CheckOptions& options,
-                                   CheckCounts* counts = nullptr);
+// The first mismatch. Pointwise graphs of f32 and f64 must give the same bits on `cpu` and `cpu_unfused` (and on `cuda`
+// and `cuda_unfused`), whatever the distance from the reference.
+std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs,
+                                   const CheckOptions& options, CheckCounts* counts = nullptr);
 
 struct GraphWithInputs {
   Graph graph;
   std::vector<Tensor> inputs;
 };
 
-// Returns one output, drops nodes, and turns values in the middle into inputs with the reference's values, as long as `fails` holds.
+// Returns one output, drops nodes, and turns values in the middle into inputs with the reference's values, as long as
+// `fails` holds.
 GraphWithInputs ReduceGraph(const Graph& graph, const std::vector<Tensor>& inputs,
                             const std::function<bool(const Graph&, const std::vector<Tensor>&)>& fails);
 

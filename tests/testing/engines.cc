@@ -55,8 +55,9 @@ absl::Status EngineSet::CanRun(EngineKind kind) const {
   if (kind == EngineKind::kReference) return absl::OkStatus();
   const TargetInfo* target = FindTarget(kind);
   if (target != nullptr && target->can_compile && target->can_execute) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, EngineName(kind),
-                   target == nullptr || target->reason.empty() ? StrCat("no device for ", EngineName(kind)) : target->reason);
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, EngineName(kind),
+      target == nullptr || target->reason.empty() ? StrCat("no device for ", EngineName(kind)) : target->reason);
 }
 
 Target EngineSet::TargetOf(EngineKind kind) const {
@@ -64,8 +65,8 @@ Target EngineSet::TargetOf(EngineKind kind) const {
   return target == nullptr ? Target::Cpu() : target->target;
 }
 
-absl::StatusOr<std::vector<Tensor>> EngineSet::Run(EngineKind kind, const Graph& graph, const std::vector<Tensor>& inputs,
-                                                   CompileOptions options) {
+absl::StatusOr<std::vector<Tensor>> EngineSet::Run(EngineKind kind, const Graph& graph,
+                                                   const std::vector<Tensor>& inputs, CompileOptions options) {
   if (kind == EngineKind::kReference) return reference::Interpret(graph, inputs, options);
   CompileRequest request;
   request.graph = graph;

@@ -1,5 +1,5 @@
-// Everything that can run a graph, behind one call: the reference interpreter, and compiled code for the CPU and for CUDA, fused and
-// with a kernel for each op.
+// Everything that can run a graph, behind one call: the reference interpreter, and compiled code for the CPU and for
+// CUDA, fused and with a kernel for each op.
 // Pipeline: graph, inputs, options -> EngineSet::Run -> tensors.
 // Thread-safety: thread-safe.
 #pragma once
@@ -26,14 +26,15 @@ inline bool IsUnfused(EngineKind kind) { return kind == EngineKind::kCpuUnfused 
 
 class EngineSet {
  public:
-  // One engine in the process, with no cache on disk. `compile_threads`: for the kernels of one graph. The environment variable
-  // FUSELINE_NVRTC_DIR names NVRTC's folder where it is in none of the usual places.
+  // One engine in the process, with no cache on disk. `compile_threads`: for the kernels of one graph. The environment
+  // variable FUSELINE_NVRTC_DIR names NVRTC's folder where it is in none of the usual places.
   static absl::StatusOr<std::unique_ptr<EngineSet>> Create(int compile_threads);
 
   // OK, or why the machine can't run it.
   absl::Status CanRun(EngineKind kind) const;
   // The outputs in the graph's order. `options.fuse` is set from `kind`. Errors: those of the engine.
-  absl::StatusOr<std::vector<Tensor>> Run(EngineKind kind, const Graph& graph, const std::vector<Tensor>& inputs, CompileOptions options);
+  absl::StatusOr<std::vector<Tensor>> Run(EngineKind kind, const Graph& graph, const std::vector<Tensor>& inputs,
+                                          CompileOptions options);
   // For `verify` and case files: the target of the kind.
   Target TargetOf(EngineKind kind) const;
   Engine& engine() { return *engine_; }

@@ -23,25 +23,27 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 // Results that are correctly rounded, or computed without rounding, whatever the operands.
 bool IsExact(std::string_view op) {
   static constexpr std::string_view kExact[] = {
-      "abs", "neg", "sign", "ceil", "floor", "round", "trunc", "sqrt", "reciprocal", "square", "add", "sub", "mul", "div",
-      "floor_divide", "trunc_divide", "remainder", "fmod", "maximum", "minimum", "fmax", "fmin", "copysign", "nextafter", "where",
-      "clamp_tensor", "clamp", "threshold", "hardtanh", "relu", "relu6", "cast", "bitcast", "widen", "narrow", "isnan", "isinf",
-      "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", "eq", "ne", "lt", "le", "gt", "ge"};
+      "abs",        "neg",          "sign",    "ceil",      "floor",    "round",    "trunc",        "sqrt",
+      "reciprocal", "square",       "add",     "sub",       "mul",      "div",      "floor_divide", "trunc_divide",
+      "remainder",  "fmod",         "maximum", "minimum",   "fmax",     "fmin",     "copysign",     "nextafter",
+      "where",      "clamp_tensor", "clamp",   "threshold", "hardtanh", "relu",     "relu6",        "cast",
+      "bitcast",    "widen",        "narrow",  "isnan",     "isinf",    "isfinite", "logical_not",  "logical_and",
+      "logical_or", "logical_xor",  "eq",      "ne",        "lt",       "le",       "gt",           "ge"};
   return std::find(std::begin(kExact), std::end(kExact), op) != std::end(kExact);
 }
 
 // One elementary function; the rest is made of several steps.
 bool IsElementary(std::string_view op) {
-  static constexpr std::string_view kElementary[] = {"rsqrt", "exp",  "exp2", "expm1", "log",   "log2",  "log10", "log1p", "sin",
-                                                     "cos",   "tan",  "asin", "acos",  "atan",  "sinh",  "cosh",  "tanh",  "asinh",
-                                                     "acosh", "atanh", "erf", "erfc",  "atan2", "hypot", "pow"};
+  static constexpr std::string_view kElementary[] = {
+      "rsqrt", "exp",  "exp2", "expm1", "log",   "log2",  "log10", "log1p", "sin",  "cos",   "tan",   "asin", "acos",
+      "atan",  "sinh", "cosh", "tanh",  "asinh", "acosh", "atanh", "erf",   "erfc", "atan2", "hypot", "pow"};
   return std::find(std::begin(kElementary), std::end(kElementary), op) != std::end(kElementary);
 }
 
 // Where the sign of a zero operand, which is mostly not fixed, decides the result.
 bool MindsZeroSign(std::string_view op) {
-  return op == "div" || op == "reciprocal" || op == "copysign" || op == "atan2" || op == "pow" || op == "bitcast" || op == "rsqrt" ||
-         op == "addcdiv" || op == "nextafter" || op == "floor_divide" || op == "trunc_divide";
+  return op == "div" || op == "reciprocal" || op == "copysign" || op == "atan2" || op == "pow" || op == "bitcast" ||
+         op == "rsqrt" || op == "addcdiv" || op == "nextafter" || op == "floor_divide" || op == "trunc_divide";
 }
 
 // The result of one node on operands with f64 in place of every float dtype; literals as they stand.
@@ -54,7 +56,8 @@ absl::StatusOr<Tensor> Evaluate(const Node& node, const std::vector<Tensor>& ope
       given.push_back(node.operands[k]);
       continue;
     }
-    FUSELINE_ASSIGN_OR_RETURN(const ValueId id, builder.AddInput(StrCat("x", k), TensorType::Make(operands[k].dtype(), operands[k].shape())));
+    FUSELINE_ASSIGN_OR_RETURN(
+        const ValueId id, builder.AddInput(StrCat("x", k), TensorType::Make(operands[k].dtype(), operands[k].shape())));
     given.push_back(GraphBuilder::Value(id));
     inputs.push_back(operands[k]);
   }
@@ -103,7 +106,8 @@ absl::StatusOr<Shadow> PointwiseShadow(const Context& context, const std::vector
   std::vector<Tensor> base;
   for (const Shadow& operand : operands) base.push_back(exact_bits ? operand.AsStored() : operand.values());
   Node evaluated = node;
-  const bool is_float_cast = (node.op == "cast" || node.op == "narrow" || node.op == "widen") && IsFloat(to) && operands[0].is_float();
+  const bool is_float_cast =
+      (node.op == "cast" || node.op == "narrow" || node.op == "widen") && IsFloat(to) && operands[0].is_float();
   const auto evaluate = [&](const std::vector<Tensor>& given) -> absl::StatusOr<Tensor> {
     if (is_float_cast) return given[0];
     if (node.op == "cast" && IsFloat(to)) {  // from an integer: rounded once, in the dtype itself
@@ -143,7 +147,8 @@ absl::StatusOr<Shadow> PointwiseShadow(const Context& context, const std::vector
     }
   }
   // An integer or a bit pattern that may be another may be any: int operations are not continuous.
-  const bool from_doubtful_bits = exact_bits || (!is_float_op && !IsBool(to) && node.op != "where" && node.op != "cast");
+  const bool from_doubtful_bits =
+      exact_bits || (!is_float_op && !IsBool(to) && node.op != "where" && node.op != "cast");
   if (from_doubtful_bits) {
     for (int64_t i = 0; i < result.size(); ++i) {
       if (result.bound(i) > 0 && node.op != "nextafter") result.set_bound(i, kInf);
@@ -188,8 +193,8 @@ absl::StatusOr<Shadow> ViewShadow(const Context& context, const Shadow& operand)
 
 absl::StatusOr<std::vector<Shadow>> NodeShadows(const Context& context, const std::vector<Shadow>& operands);
 
-absl::StatusOr<std::vector<Shadow>> GraphShadows(const Graph& graph, const std::vector<Shadow>& inputs, const CompileOptions& options,
-                                                 bool outputs_are_stored) {
+absl::StatusOr<std::vector<Shadow>> GraphShadows(const Graph& graph, const std::vector<Shadow>& inputs,
+                                                 const CompileOptions& options, bool outputs_are_stored) {
   std::vector<bool> is_output(graph.values.size(), false);
   for (const GraphOutput& output : graph.outputs) is_output[static_cast<size_t>(output.value)] = outputs_are_stored;
   std::vector<int> readers(graph.values.size(), 0);
@@ -207,9 +212,11 @@ absl::StatusOr<std::vector<Shadow>> GraphShadows(const Graph& graph, const std::
       context.is_output.push_back(is_output[static_cast<size_t>(id)]);
     }
     std::vector<Shadow> operands;
-    for (const Operand& operand : node.operands) operands.push_back(operand.is_literal() ? Shadow() : shadows[static_cast<size_t>(operand.value)]);
+    for (const Operand& operand : node.operands)
+      operands.push_back(operand.is_literal() ? Shadow() : shadows[static_cast<size_t>(operand.value)]);
     FUSELINE_ASSIGN_OR_RETURN(std::vector<Shadow> results, NodeShadows(context, operands));
-    for (size_t r = 0; r < node.results.size(); ++r) shadows[static_cast<size_t>(node.results[r])] = std::move(results[r]);
+    for (size_t r = 0; r < node.results.size(); ++r)
+      shadows[static_cast<size_t>(node.results[r])] = std::move(results[r]);
   }
   std::vector<Shadow> outputs;
   for (const GraphOutput& output : graph.outputs) outputs.push_back(shadows[static_cast<size_t>(output.value)]);
@@ -226,15 +233,18 @@ absl::StatusOr<std::vector<Shadow>> CompositeShadows(const Context& context, con
       const DType dtype = context.results[0].dtype;
       FUSELINE_ASSIGN_OR_RETURN(
           const ValueId id,
-          builder.Add("full", {}, {{"shape", Shape{}}, {"value", context.node.operands[k].literal.AsDouble()}, {"dtype", dtype}}));
+          builder.Add("full", {},
+                      {{"shape", Shape{}}, {"value", context.node.operands[k].literal.AsDouble()}, {"dtype", dtype}}));
       ids.push_back(id);
       continue;
     }
-    FUSELINE_ASSIGN_OR_RETURN(const ValueId id, builder.AddInput(StrCat("x", k), TensorType::Make(operands[k].dtype(), operands[k].shape())));
+    FUSELINE_ASSIGN_OR_RETURN(
+        const ValueId id, builder.AddInput(StrCat("x", k), TensorType::Make(operands[k].dtype(), operands[k].shape())));
     ids.push_back(id);
     inputs.push_back(operands[k]);
   }
-  FUSELINE_ASSIGN_OR_RETURN(const std::vector<ValueId> results, context.node.def->decompose(builder, context.node, ids));
+  FUSELINE_ASSIGN_OR_RETURN(const std::vector<ValueId> results,
+                            context.node.def->decompose(builder, context.node, ids));
   for (size_t r = 0; r < results.size(); ++r) FUSELINE_RETURN_IF_ERROR(builder.AddOutput(StrCat("y", r), results[r]));
   CompileOptions options;
   options.numerics = context.numerics;
@@ -242,7 +252,8 @@ absl::StatusOr<std::vector<Shadow>> CompositeShadows(const Context& context, con
   for (size_t r = 0; r < shadows.size(); ++r) {
     // The reference computes the composite in one go, without the steps' rounding.
     for (int64_t i = 0; i < shadows[r].size(); ++i) {
-      if (std::isfinite(shadows[r].f(i))) shadows[r].set_bound(i, shadows[r].bound(i) + 2 * Ulp(ComputeDType(shadows[r].dtype()), shadows[r].f(i)));
+      if (std::isfinite(shadows[r].f(i)))
+        shadows[r].set_bound(i, shadows[r].bound(i) + 2 * Ulp(ComputeDType(shadows[r].dtype()), shadows[r].f(i)));
     }
     Round(shadows[r], shadows[r].dtype(), context.is_output[r] || context.numerics == Numerics::kEager, true);
   }
@@ -260,7 +271,8 @@ absl::StatusOr<std::vector<Shadow>> NodeShadows(const Context& context, const st
       GraphBuilder builder("one");
       std::vector<ValueId> made;
       if (context.node.constant_bytes != nullptr) {
-        FUSELINE_ASSIGN_OR_RETURN(const ValueId id, builder.AddConstant(context.results[0], *context.node.constant_bytes));
+        FUSELINE_ASSIGN_OR_RETURN(const ValueId id,
+                                  builder.AddConstant(context.results[0], *context.node.constant_bytes));
         made = {id};
       } else {
         FUSELINE_ASSIGN_OR_RETURN(made, builder.AddNode(context.node.op, {}, context.node.attrs));
@@ -274,7 +286,8 @@ absl::StatusOr<std::vector<Shadow>> NodeShadows(const Context& context, const st
       return std::vector<Shadow>{std::move(result)};
     }
     case OpKind::kReduction: {
-      FUSELINE_ASSIGN_OR_RETURN(std::vector<Shadow> results, ReductionShadows(context.node, context.results, operands[0]));
+      FUSELINE_ASSIGN_OR_RETURN(std::vector<Shadow> results,
+                                ReductionShadows(context.node, context.results, operands[0]));
       for (size_t r = 0; r < results.size(); ++r) {
         if (!results[r].is_float()) continue;
         Round(results[r], results[r].dtype(), context.is_output[r] || context.numerics == Numerics::kEager, true);
@@ -291,7 +304,8 @@ absl::StatusOr<std::vector<Shadow>> NodeShadows(const Context& context, const st
 
 }  // namespace
 
-absl::StatusOr<std::vector<Tensor>> BoundErrors(const Graph& graph, const std::vector<Tensor>& inputs, const CompileOptions& options) {
+absl::StatusOr<std::vector<Tensor>> BoundErrors(const Graph& graph, const std::vector<Tensor>& inputs,
+                                                const CompileOptions& options) {
   std::vector<Shadow> given;
   for (const Tensor& input : inputs) given.push_back(Shadow::Of(input.dtype(), Widened(input)));
   FUSELINE_ASSIGN_OR_RETURN(const std::vector<Shadow> shadows, GraphShadows(graph, given, options, true));
@@ -300,7 +314,8 @@ absl::StatusOr<std::vector<Tensor>> BoundErrors(const Graph& graph, const std::v
   return bounds;
 }
 
-OutputComparison CompareWithin(const std::string& name, const Tensor& got, const Tensor& want, const Tensor& bounds, double scale) {
+OutputComparison CompareWithin(const std::string& name, const Tensor& got, const Tensor& want, const Tensor& bounds,
+                               double scale) {
   OutputComparison comparison;
   comparison.name = name;
   comparison.elements = want.element_count();
@@ -322,8 +337,8 @@ OutputComparison CompareWithin(const std::string& name, const Tensor& got, const
     if (equal || limit[i] == kInf || error <= scale * limit[i]) continue;
     comparison.max_abs_error = std::max(comparison.max_abs_error, error);
     if (++comparison.mismatches == 1) {
-      comparison.first_mismatch = StrCat("at ", ElementPosition(want.shape(), i), ": got ", ElementText(got, i), ", want ",
-                                         ElementText(want, i), " within ", limit[i] * scale);
+      comparison.first_mismatch = StrCat("at ", ElementPosition(want.shape(), i), ": got ", ElementText(got, i),
+                                         ", want ", ElementText(want, i), " within ", limit[i] * scale);
     }
   }
   return comparison;

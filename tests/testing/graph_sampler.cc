@@ -1,5 +1,5 @@
-// Values: shapes, inputs, their contents, and the choice among those that there are. The ops are in sampler_pointwise.cc and
-// sampler_structure.cc.
+// Values: shapes, inputs, their contents, and the choice among those that there are. The ops are in
+// sampler_pointwise.cc and sampler_structure.cc.
 #include "tests/testing/graph_sampler.h"
 
 #include <algorithm>
@@ -17,8 +17,9 @@ constexpr size_t kMaxInputs = 10;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // What generators of vectorised, tiled and split loops get wrong: neighbours of powers of two, primes, 1.
-const std::vector<int64_t> kSizes = {1,  2,  3,  4,  5,  7,  8,   9,   11,  13,  15,  16,  17,   31,   32,   33,   63,
-                                     64, 65, 67, 96, 97, 100, 127, 128, 129, 255, 256, 257, 511, 1000, 1024, 1025, 4099};
+const std::vector<int64_t> kSizes = {1,   2,   3,   4,   5,   7,   8,    9,    11,   13,  15,  16,
+                                     17,  31,  32,  33,  63,  64,  65,   67,   96,   97,  100, 127,
+                                     128, 129, 255, 256, 257, 511, 1000, 1024, 1025, 4099};
 
 // Whether shape b may stand beside shape a, and the joint shape.
 bool Broadcast(const Shape& a, const Shape& b, Shape* joint) {
@@ -54,7 +55,8 @@ GraphSampler::GraphSampler(uint64_t seed, int64_t max_elements)
   const int64_t size_class = random_.Below(100);
   const int64_t elements = size_class < 25 ? 64 : size_class < 70 ? 2'000 : size_class < 92 ? 20'000 : max_elements;
   base_shape_ = RandomShape(std::min(elements, max_elements));
-  if (random_.Chance(4) && !base_shape_.empty()) base_shape_[static_cast<size_t>(random_.Below(base_shape_.size()))] = 0;
+  if (random_.Chance(4) && !base_shape_.empty())
+    base_shape_[static_cast<size_t>(random_.Below(base_shape_.size()))] = 0;
   has_special_values_ = random_.Chance(15);
 }
 
@@ -86,9 +88,9 @@ Shape GraphSampler::RelatedShape() {
 }
 
 DType GraphSampler::RandomDType() {
-  return random_.Pick({DType::kF32, DType::kF32, DType::kF32, DType::kF32, DType::kF32, DType::kF32, DType::kF64, DType::kF64,
-                       DType::kF16, DType::kBF16, DType::kI64, DType::kI32, DType::kI32, DType::kI16, DType::kI8, DType::kU8,
-                       DType::kBool});
+  return random_.Pick({DType::kF32, DType::kF32, DType::kF32, DType::kF32, DType::kF32, DType::kF32, DType::kF64,
+                       DType::kF64, DType::kF16, DType::kBF16, DType::kI64, DType::kI32, DType::kI32, DType::kI16,
+                       DType::kI8, DType::kU8, DType::kBool});
 }
 
 double GraphSampler::MagnitudeLimit(DType dtype) { return dtype == DType::kF16 ? 64 : 1024; }
@@ -182,8 +184,8 @@ TensorType GraphSampler::RandomLayout(const TensorType& dense) {
 }
 
 absl::StatusOr<ValueId> GraphSampler::NewInput(DType dtype, const Shape& shape) {
-  FUSELINE_ASSIGN_OR_RETURN(const ValueId id, builder_.AddInput(StrCat("x", inputs_.size()),
-                                                                RandomLayout(TensorType::Make(dtype, shape))));
+  FUSELINE_ASSIGN_OR_RETURN(
+      const ValueId id, builder_.AddInput(StrCat("x", inputs_.size()), RandomLayout(TensorType::Make(dtype, shape))));
   intervals_.resize(builder_.graph().values.size());
   inputs_.push_back(RandomTensor(dtype, shape, &interval(id)));
   return id;
@@ -194,7 +196,8 @@ ValueId GraphSampler::AnyValue() {
 }
 
 GraphSampler::Id GraphSampler::ValueOf(DType dtype) {
-  if (const ValueId found = FindValue([&](ValueId id) { return type(id).dtype == dtype; }); found != kNoValue) return found;
+  if (const ValueId found = FindValue([&](ValueId id) { return type(id).dtype == dtype; }); found != kNoValue)
+    return found;
   if (inputs_.size() < kMaxInputs && random_.Chance(50)) return NewInput(dtype, RelatedShape());
   const ValueId from = AnyValue();
   if (from == kNoValue) return NewInput(dtype, RelatedShape());
@@ -220,20 +223,22 @@ GraphSampler::Id GraphSampler::ValueOfShape(DType dtype, const Shape& shape) {
     return Emit("reshape", {V(found)}, {{"shape", shape}}, interval(found));
   }
   if (inputs_.size() < kMaxInputs) return NewInput(dtype, shape);
-  FUSELINE_ASSIGN_OR_RETURN(const ValueId scalar, Emit("full", {}, {{"shape", Shape{}}, {"value", int64_t{2}}, {"dtype", dtype}}, {2, 2}));
+  FUSELINE_ASSIGN_OR_RETURN(const ValueId scalar,
+                            Emit("full", {}, {{"shape", Shape{}}, {"value", int64_t{2}}, {"dtype", dtype}}, {2, 2}));
   return Emit("broadcast_to", {V(scalar)}, {{"shape", shape}}, {2, 2});
 }
 
 ValueId GraphSampler::Partner(DType dtype, const Shape& shape) {
   Shape joint;
-  return FindValue([&](ValueId id) {
-    return type(id).dtype == dtype && Broadcast(shape, type(id).shape(), &joint) && Fits(joint);
-  });
+  return FindValue(
+      [&](ValueId id) { return type(id).dtype == dtype && Broadcast(shape, type(id).shape(), &joint) && Fits(joint); });
 }
 
-GraphSampler::Ids GraphSampler::EmitAll(std::string_view op, std::vector<Operand> operands, AttrMap attrs, Interval interval) {
+GraphSampler::Ids GraphSampler::EmitAll(std::string_view op, std::vector<Operand> operands, AttrMap attrs,
+                                        Interval interval) {
   const OpDef* def = FindOp(op);
-  if (def != nullptr && static_cast<int>(operands.size()) > def->max_operands) operands.resize(static_cast<size_t>(def->max_operands));
+  if (def != nullptr && static_cast<int>(operands.size()) > def->max_operands)
+    operands.resize(static_cast<size_t>(def->max_operands));
   absl::StatusOr<std::vector<ValueId>> results = builder_.AddNode(op, operands, std::move(attrs));
   if (!results.ok()) {
     return Internal(StrCat("random graph: op '", op, "': ", std::string(results.status().message())));
@@ -246,8 +251,10 @@ GraphSampler::Ids GraphSampler::EmitAll(std::string_view op, std::vector<Operand
   return results;
 }
 
-GraphSampler::Id GraphSampler::Emit(std::string_view op, std::vector<Operand> operands, AttrMap attrs, Interval interval) {
-  FUSELINE_ASSIGN_OR_RETURN(const std::vector<ValueId> results, EmitAll(op, std::move(operands), std::move(attrs), interval));
+GraphSampler::Id GraphSampler::Emit(std::string_view op, std::vector<Operand> operands, AttrMap attrs,
+                                    Interval interval) {
+  FUSELINE_ASSIGN_OR_RETURN(const std::vector<ValueId> results,
+                            EmitAll(op, std::move(operands), std::move(attrs), interval));
   return results[0];
 }
 
@@ -264,7 +271,8 @@ GraphSampler::Id GraphSampler::Into(ValueId value, Interval domain) {
   }
   const double magnitude = std::max(std::fabs(now.low), std::fabs(now.high));
   const double room = std::min(-domain.low, domain.high);
-  if (room >= 1 && random_.Chance(25)) return Emit(random_.Pick({"tanh", "sin", "erf", "softsign"}), {V(value)}, {}, {-1, 1});
+  if (room >= 1 && random_.Chance(25))
+    return Emit(random_.Pick({"tanh", "sin", "erf", "softsign"}), {V(value)}, {}, {-1, 1});
   if (room > 0 && magnitude < 1e6 && random_.Chance(40)) {
     double scale = 1;
     while (magnitude * scale > room) scale *= 0.5;
@@ -280,7 +288,8 @@ GraphSampler::Id GraphSampler::MostlyInto(ValueId value, Interval domain) {
 absl::Status GraphSampler::AddOp(const OpDef& def) {
   // Something to work on, and now and then something new.
   if (builder_.graph().inputs.empty() || (inputs_.size() < 6 && random_.Chance(12))) {
-    FUSELINE_RETURN_IF_ERROR(NewInput(builder_.graph().inputs.empty() ? DType::kF32 : RandomDType(), RelatedShape()).status());
+    FUSELINE_RETURN_IF_ERROR(
+        NewInput(builder_.graph().inputs.empty() ? DType::kF32 : RandomDType(), RelatedShape()).status());
   }
   switch (def.kind) {
     case OpKind::kPointwise:
@@ -314,7 +323,8 @@ absl::StatusOr<Graph> GraphSampler::Finish() {
     }
   }
   while (outputs.size() > 7) outputs.erase(outputs.begin() + random_.Below(static_cast<int64_t>(outputs.size()) - 3));
-  for (int64_t extra = random_.Below(3); extra > 0; --extra) outputs.push_back(random_.Pick(random_.Pick(graph.nodes).results));
+  for (int64_t extra = random_.Below(3); extra > 0; --extra)
+    outputs.push_back(random_.Pick(random_.Pick(graph.nodes).results));
   if (random_.Chance(8)) outputs.push_back(random_.Pick(graph.inputs));
   if (random_.Chance(8)) outputs.push_back(random_.Pick(outputs));
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -59,8 +59,8 @@ class GraphSampler {
     const int64_t back = random_.Chance(50) ? random_.Below(n < 4 ? n : 4) : random_.Below(n);
     return candidates[static_cast<size_t>(n - 1 - back)];
   }
-  Id ValueOf(DType dtype);                            // of any shape; casts or makes one where there is none
-  Id ValueOfShape(DType dtype, const Shape& shape);   // exactly
+  Id ValueOf(DType dtype);                           // of any shape; casts or makes one where there is none
+  Id ValueOfShape(DType dtype, const Shape& shape);  // exactly
   Id FloatValue();
   ValueId AnyValue();
   // A value of the dtype that broadcasts with `shape` without passing the size limit; kNoValue where there is none.
@@ -85,7 +85,8 @@ class GraphSampler {
   AttrMap PointwiseAttrs(const OpDef& def, DType dtype);
   Operand RandomLiteral(DType dtype, Interval domain, Interval* range);
   // An operand besides the first: of `dtype`, broadcasting with `shape`, which becomes the joint shape.
-  absl::StatusOr<Operand> OtherOperand(DType dtype, Interval domain, bool is_integer_divisor, Shape* shape, Interval* range);
+  absl::StatusOr<Operand> OtherOperand(DType dtype, Interval domain, bool is_integer_divisor, Shape* shape,
+                                       Interval* range);
   // sampler_structure.cc
   absl::Status AddCreation(const OpDef& def);
   absl::Status AddView(const OpDef& def);

@@ -32,16 +32,19 @@ int Weight(OpKind kind) {
 }
 
 // Ops that graphs are full of, drawn more often than an equal share among a hundred pointwise ops gives.
-const std::vector<std::string_view> kFrequent = {"add", "mul", "sub", "div", "where", "cast", "maximum", "exp", "relu", "neg"};
+const std::vector<std::string_view> kFrequent = {"add",  "mul",     "sub", "div",  "where",
+                                                 "cast", "maximum", "exp", "relu", "neg"};
 
 const OpDef& DrawOp(RandomSource& random, const std::vector<const OpDef*>& ops) {
   int64_t ticket = random.Below(100);
-  for (const OpKind kind : {OpKind::kPointwise, OpKind::kView, OpKind::kReduction, OpKind::kComposite, OpKind::kCreation}) {
+  for (const OpKind kind :
+       {OpKind::kPointwise, OpKind::kView, OpKind::kReduction, OpKind::kComposite, OpKind::kCreation}) {
     ticket -= Weight(kind);
     if (ticket >= 0) continue;
     if (kind == OpKind::kPointwise && random.Chance(45)) return *FindOp(random.Pick(kFrequent));
     std::vector<const OpDef*> of_kind;
-    std::copy_if(ops.begin(), ops.end(), std::back_inserter(of_kind), [&](const OpDef* op) { return op->kind == kind; });
+    std::copy_if(ops.begin(), ops.end(), std::back_inserter(of_kind),
+                 [&](const OpDef* op) { return op->kind == kind; });
     return *random.Pick(of_kind);
   }
   return *ops.front();
@@ -63,7 +66,11 @@ absl::StatusOr<RandomGraph> MakeRandomGraph(uint64_t seed, const RandomGraphOpti
   const std::vector<const OpDef*> ops = RandomGraphOps();
   // Mostly small graphs: they compile fast, and a failure is read fast.
   RandomSource& random = sampler.random();
-  const int64_t most = random.Chance(60) ? 10 : random.Chance(70) ? 22 : options.max_ops;
+  const bool asks_for_large = options.max_ops > RandomGraphOptions().max_ops;
+  const int64_t most = asks_for_large      ? options.max_ops
+                       : random.Chance(60) ? 10
+                       : random.Chance(70) ? 22
+                                           : options.max_ops;
   const int64_t count = random.Between(1, std::min<int64_t>(most, options.max_ops));
   const int64_t turn = random.Below(count);
   for (int64_t k = 0; k < count && sampler.op_count() < options.max_ops; ++k) {

@@ -1,10 +1,11 @@
-// Random valid graphs with inputs, for differential tests: the same seed gives the same graph and inputs on every machine.
-// Pipeline: seed -> MakeRandomGraph -> graph, tensors -> RunOnEngine, BoundErrors.
-// Every op of the op table that can be compiled occurs (each seed is made to use one of them, in turn); dtypes, ranks 0 to 5, dims of
-// 0, 1, prime and larger sizes, broadcasts, chains of views, strided inputs, several outputs, inputs and values returned twice.
-// The generator tracks the interval that each float value lies in and brings operands into a domain where the op neither overflows
-// nor leaves its domain, now and then not, so that NaN and infinities occur too. Some seeds have NaN, infinities and -0.0 as inputs.
-// Errors: INTERNAL where a node is refused: a bug here, or in the op's type rule.
+// Random valid graphs with inputs, for differential tests: the same seed gives the same graph and inputs everywhere.
+// Pipeline: seed -> MakeRandomGraph -> graph, tensors -> CheckGraph (differential.h).
+// Every op of the op table that can be compiled occurs (each seed has to use one of them, in turn); dtypes, ranks 0 to
+// 5, dims of 0, 1, prime and larger sizes, broadcasts, chains of views, strided inputs, several outputs, inputs and
+// values returned twice. The generator tracks the interval that each float value lies in and mostly brings operands to
+// where an op is defined and does not overflow. Some seeds have NaN, infinities and -0.0 as inputs.
+// Errors: INTERNAL where a node is refused: a bug here, or in the op's type rule. Thread-safety: pure functions.
+// Tested by tests/conformance/random_graph_test.cc
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ struct RandomGraphOptions {
 
 struct RandomGraph {
   uint64_t seed = 0;
-  Graph graph;                  // verified
-  std::vector<Tensor> inputs;   // in the graph's order, dense row-major
+  Graph graph;                 // verified
+  std::vector<Tensor> inputs;  // in the graph's order, dense row-major
 };
 
 absl::StatusOr<RandomGraph> MakeRandomGraph(uint64_t seed, const RandomGraphOptions& options = {});

@@ -1,5 +1,5 @@
-// A seeded source of random choices for test generators. Counter-based: draw number n of a seed is RandomWord(seed, n), integers
-// alone, so that a seed gives the same graph on every machine (std:: distributions differ between libraries).
+// A seeded source of random choices for test generators. Counter-based: draw number n of a seed is RandomWord(seed, n),
+// integers alone, so that a seed gives the same graph on every machine (std:: distributions differ between libraries).
 // Thread-safety: thread-compatible.
 #pragma once
 

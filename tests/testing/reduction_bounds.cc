@@ -45,8 +45,10 @@ class Reducer {
     GraphBuilder builder("spread");
     Shape shape = reduced.shape();
     if (shape.empty()) shape.assign(tensor.shape().size(), 1);
-    FUSELINE_ASSIGN_OR_RETURN(const ValueId x, builder.AddInput("x", TensorType::Make(reduced.dtype(), reduced.shape())));
-    FUSELINE_ASSIGN_OR_RETURN(const ValueId y, builder.Add("broadcast_to", {GraphBuilder::Value(x)}, {{"shape", tensor.shape()}}));
+    FUSELINE_ASSIGN_OR_RETURN(const ValueId x,
+                              builder.AddInput("x", TensorType::Make(reduced.dtype(), reduced.shape())));
+    FUSELINE_ASSIGN_OR_RETURN(const ValueId y,
+                              builder.Add("broadcast_to", {GraphBuilder::Value(x)}, {{"shape", tensor.shape()}}));
     FUSELINE_RETURN_IF_ERROR(builder.AddOutput("y", y));
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, reference::Interpret(builder.Build(), {reduced}));
     return outputs[0];
@@ -85,7 +87,8 @@ void SetBound(Shadow& shadow, int64_t i, double bound, double operand_bound) {
 absl::StatusOr<Shadow> SumShadow(const Reducer& r, DType to, const Shadow& operand) {
   FUSELINE_ASSIGN_OR_RETURN(const Tensor center, r.Run("sum", r.Map([](double v, double) { return v; })));
   FUSELINE_ASSIGN_OR_RETURN(const Tensor bounds, r.Run("sum", operand.bounds()));
-  FUSELINE_ASSIGN_OR_RETURN(const Tensor magnitudes, r.Run("sum", r.Map([](double v, double) { return std::fabs(v); })));
+  FUSELINE_ASSIGN_OR_RETURN(const Tensor magnitudes,
+                            r.Run("sum", r.Map([](double v, double) { return std::fabs(v); })));
   const double roundings = SumRoundings(r.Count(center)) * UnitRoundoff(to);
   Shadow result = Shadow::Of(to, center);
   for (int64_t i = 0; i < result.size(); ++i) {
@@ -100,9 +103,13 @@ absl::StatusOr<Shadow> SumShadow(const Reducer& r, DType to, const Shadow& opera
 absl::StatusOr<Shadow> ProdShadow(const Reducer& r, DType to, const Shadow& operand) {
   FUSELINE_ASSIGN_OR_RETURN(const Tensor center, r.Run("prod", r.Map([](double v, double) { return v; })));
   FUSELINE_ASSIGN_OR_RETURN(const Tensor plain, r.Run("prod", r.Map([](double v, double) { return std::fabs(v); })));
-  FUSELINE_ASSIGN_OR_RETURN(const Tensor most, r.Run("prod", r.Map([](double v, double b) { return std::fabs(v) + b; })));
-  FUSELINE_ASSIGN_OR_RETURN(const Tensor high, r.Run("prod", r.Map([](double v, double b) { return std::max(1.0, std::fabs(v) + b); })));
-  FUSELINE_ASSIGN_OR_RETURN(const Tensor low, r.Run("prod", r.Map([](double v, double b) { return v == 0 ? 1.0 : std::min(1.0, std::fabs(v)); })));
+  FUSELINE_ASSIGN_OR_RETURN(const Tensor most,
+                            r.Run("prod", r.Map([](double v, double b) { return std::fabs(v) + b; })));
+  FUSELINE_ASSIGN_OR_RETURN(const Tensor high,
+                            r.Run("prod", r.Map([](double v, double b) { return std::max(1.0, std::fabs(v) + b); })));
+  FUSELINE_ASSIGN_OR_RETURN(
+      const Tensor low,
+      r.Run("prod", r.Map([](double v, double b) { return v == 0 ? 1.0 : std::min(1.0, std::fabs(v)); })));
   FUSELINE_ASSIGN_OR_RETURN(const Tensor bounds, r.Run("sum", operand.bounds()));
   const double n = r.Count(center);
   const bool wide = to == DType::kF64;
@@ -125,7 +132,8 @@ void DoubtWhereDifferent(Shadow& result, const Tensor& a, const Tensor& b) {
 }
 
 absl::StatusOr<Shadow> TruthShadow(const Reducer& r, std::string_view op, const Shadow& operand) {
-  Tensor possible = Tensor::Allocate(DType::kBool, operand.shape()), certain = Tensor::Allocate(DType::kBool, operand.shape());
+  Tensor possible = Tensor::Allocate(DType::kBool, operand.shape()),
+         certain = Tensor::Allocate(DType::kBool, operand.shape());
   for (int64_t i = 0; i < operand.size(); ++i) {
     const double v = operand.f(i), bound = operand.bound(i);
     possible.SetInt(i, v != 0 || bound > 0 ? 1 : 0);
@@ -143,14 +151,16 @@ absl::StatusOr<Shadow> ArgShadow(const Reducer& r, std::string_view op, const Sh
   FUSELINE_ASSIGN_OR_RETURN(const Tensor center, r.Run(op, operand.values()));
   Shadow result = Shadow::Of(DType::kI64, center);
   if (std::all_of(static_cast<const double*>(operand.bounds().data()),
-                  static_cast<const double*>(operand.bounds().data()) + operand.size(), [](double b) { return b == 0; })) {
+                  static_cast<const double*>(operand.bounds().data()) + operand.size(),
+                  [](double b) { return b == 0; })) {
     return result;
   }
   // In doubt where some other element's upper end reaches the highest lower end.
   const double sign = op == "argmax" ? 1 : -1;
   const Tensor lower = r.Map([&](double v, double b) { return sign * v - b; });
   AttrMap dims;
-  if (const auto it = r.attrs().find("dim"); it != r.attrs().end()) dims["dims"] = std::vector<int64_t>{std::get<int64_t>(it->second)};
+  if (const auto it = r.attrs().find("dim"); it != r.attrs().end())
+    dims["dims"] = std::vector<int64_t>{std::get<int64_t>(it->second)};
   if (const auto it = r.attrs().find("keepdim"); it != r.attrs().end()) dims["keepdim"] = it->second;
   Node folded;
   folded.attrs = dims;
@@ -165,14 +175,17 @@ absl::StatusOr<Shadow> ArgShadow(const Reducer& r, std::string_view op, const Sh
   FUSELINE_ASSIGN_OR_RETURN(const Tensor bounds, fold.Run("amax", operand.bounds()));
   FUSELINE_ASSIGN_OR_RETURN(const Tensor extreme, fold.Run("amax", r.Map([](double v, double) { return v; })));
   for (int64_t i = 0; i < result.size(); ++i) {
-    if (At(bounds, i) == kInf || (At(bounds, i) > 0 && At(count, i) > 1 && !std::isnan(At(extreme, i)))) result.set_bound(i, kInf);
+    if (At(bounds, i) == kInf || (At(bounds, i) > 0 && At(count, i) > 1 && !std::isnan(At(extreme, i))))
+      result.set_bound(i, kInf);
   }
   return result;
 }
 
-absl::StatusOr<std::vector<Shadow>> VarMeanShadows(const Reducer& r, const Node& node, DType to, const Shadow& operand) {
+absl::StatusOr<std::vector<Shadow>> VarMeanShadows(const Reducer& r, const Node& node, DType to,
+                                                   const Shadow& operand) {
   const int64_t correction = std::get<int64_t>(node.attrs.find("correction")->second);
-  FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> centers, r.RunAll("var_mean", operand.values(), {{"correction", correction}}));
+  FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> centers,
+                            r.RunAll("var_mean", operand.values(), {{"correction", correction}}));
   FUSELINE_ASSIGN_OR_RETURN(const Shadow sum, SumShadow(r, to, operand));
   const double n = r.Count(centers[0]);
   const double u = UnitRoundoff(to);
@@ -184,9 +197,11 @@ absl::StatusOr<std::vector<Shadow>> VarMeanShadows(const Reducer& r, const Node&
   }
   // Each deviation is wrong by its operand's bound, the mean's, and its rounding.
   FUSELINE_ASSIGN_OR_RETURN(const Tensor mean_spread, r.Spread("sum", r.Map([](double v, double) { return v; })));
-  FUSELINE_ASSIGN_OR_RETURN(const Tensor magnitude_spread, r.Spread("sum", r.Map([](double v, double) { return std::fabs(v); })));
+  FUSELINE_ASSIGN_OR_RETURN(const Tensor magnitude_spread,
+                            r.Spread("sum", r.Map([](double v, double) { return std::fabs(v); })));
   FUSELINE_ASSIGN_OR_RETURN(const Tensor bound_spread, r.Spread("sum", operand.bounds()));
-  Tensor first = Tensor::Allocate(DType::kF64, operand.shape()), second = Tensor::Allocate(DType::kF64, operand.shape());
+  Tensor first = Tensor::Allocate(DType::kF64, operand.shape()),
+         second = Tensor::Allocate(DType::kF64, operand.shape());
   for (int64_t i = 0; i < operand.size(); ++i) {
     const double deviation = std::fabs(operand.f(i) - At(mean_spread, i) / n);
     const double mean_bound = (At(bound_spread, i) + SumRoundings(n) * u * At(magnitude_spread, i)) / n;
@@ -223,7 +238,8 @@ absl::StatusOr<Shadow> IntegerShadow(const Reducer& r, const Node& node, DType t
 
 }  // namespace
 
-absl::StatusOr<std::vector<Shadow>> ReductionShadows(const Node& node, const std::vector<TensorType>& results, const Shadow& operand) {
+absl::StatusOr<std::vector<Shadow>> ReductionShadows(const Node& node, const std::vector<TensorType>& results,
+                                                     const Shadow& operand) {
   const Reducer r(node, operand);
   const DType to = results[0].dtype;
   absl::StatusOr<Shadow> one;

@@ -11,6 +11,7 @@
 namespace fuseline::testing {
 
 // The results of a primitive reduction, before they are rounded to their dtype.
-absl::StatusOr<std::vector<Shadow>> ReductionShadows(const Node& node, const std::vector<TensorType>& results, const Shadow& operand);
+absl::StatusOr<std::vector<Shadow>> ReductionShadows(const Node& node, const std::vector<TensorType>& results,
+                                                     const Shadow& operand);
 
 }  // namespace fuseline::testing

@@ -65,7 +65,8 @@ Interval OperandDomain(std::string_view op, size_t k, double limit) {
 
 AttrMap WithDefaults(const OpDef& def, AttrMap attrs) {
   for (const AttrSpec& spec : def.attrs) {
-    if (spec.default_value.has_value() && attrs.find(spec.name) == attrs.end()) attrs[spec.name] = DefaultAttrValue(spec);
+    if (spec.default_value.has_value() && attrs.find(spec.name) == attrs.end())
+      attrs[spec.name] = DefaultAttrValue(spec);
   }
   return attrs;
 }
@@ -96,11 +97,12 @@ std::vector<double> SamplePoints(const Interval& interval) {
   return points;
 }
 
-Interval ResultInterval(const OpDef& def, DType operand_dtype, DType result_dtype, const std::vector<Interval>& operands,
-                        const AttrMap& given) {
+Interval ResultInterval(const OpDef& def, DType operand_dtype, DType result_dtype,
+                        const std::vector<Interval>& operands, const AttrMap& given) {
   if (def.name == std::string_view("bitcast")) return {-kInf, kInf};
   if (def.name == std::string_view("cast")) return operands[0];
-  if (!IsFloat(operand_dtype) || !IsFloat(result_dtype) || def.reference_float == nullptr) return WholeRange(result_dtype);
+  if (!IsFloat(operand_dtype) || !IsFloat(result_dtype) || def.reference_float == nullptr)
+    return WholeRange(result_dtype);
   const AttrMap attrs = WithDefaults(def, given);
   std::vector<std::vector<double>> points;
   for (const Interval& operand : operands) points.push_back(SamplePoints(operand));
@@ -155,14 +157,17 @@ AttrMap GraphSampler::PointwiseAttrs(const OpDef& def, DType dtype) {
     if (both || attrs.empty()) attrs["max"] = bound(3, 40);
     return attrs;
   }
-  if (name == "hardtanh" && (dtype == DType::kU8 || random_.Chance(60))) return {{"min", bound(0, 2)}, {"max", bound(3, 20)}};
+  if (name == "hardtanh" && (dtype == DType::kU8 || random_.Chance(60)))
+    return {{"min", bound(0, 2)}, {"max", bound(3, 20)}};
   if (name == "threshold") return {{"threshold", bound(0, 4)}, {"value", bound(0, 9)}};
   if (name == "addcmul" && random_.Chance(60)) return {{"value", bound(2, 5)}};
   if (name == "addcdiv" && random_.Chance(60)) return {{"value", random_.Pick({2.0, -0.5, 3.25})}};
-  if (name == "elu" || name == "celu") return random_.Chance(50) ? AttrMap{} : AttrMap{{"alpha", random_.Pick({0.5, 1.75})}};
+  if (name == "elu" || name == "celu")
+    return random_.Chance(50) ? AttrMap{} : AttrMap{{"alpha", random_.Pick({0.5, 1.75})}};
   if (name == "leaky_relu" && random_.Chance(50)) return {{"slope", random_.Pick({0.25, 0.1})}};
   if (name == "hardsigmoid" && random_.Chance(50)) return {{"alpha", 0.25}, {"beta", 0.25}};
-  if (name == "softplus" && random_.Chance(50)) return {{"beta", random_.Pick({0.5, 2.0})}, {"threshold", random_.Pick({8.0, 20.0})}};
+  if (name == "softplus" && random_.Chance(50))
+    return {{"beta", random_.Pick({0.5, 2.0})}, {"threshold", random_.Pick({8.0, 20.0})}};
   return {};
 }
 
@@ -187,7 +192,8 @@ Operand GraphSampler::RandomLiteral(DType dtype, Interval domain, Interval* rang
   return GraphBuilder::Number(value);
 }
 
-absl::StatusOr<Operand> GraphSampler::OtherOperand(DType dtype, Interval domain, bool is_integer_divisor, Shape* shape, Interval* range) {
+absl::StatusOr<Operand> GraphSampler::OtherOperand(DType dtype, Interval domain, bool is_integer_divisor, Shape* shape,
+                                                   Interval* range) {
   const ValueId partner = random_.Chance(18) ? kNoValue : Partner(dtype, *shape);
   if (partner == kNoValue) return RandomLiteral(dtype, domain, range);
   ValueId value = partner;
@@ -223,8 +229,9 @@ absl::Status GraphSampler::AddPointwise(const OpDef& def) {
     attrs = PointwiseAttrs(def, type(first).dtype);
   } else {
     // Attributes that suit every dtype are enough to ask whether the op takes it.
-    const AttrMap probe = name == "threshold" ? AttrMap{{"threshold", int64_t{1}}, {"value", int64_t{1}}}
-                          : name == "hardtanh" ? AttrMap{{"min", int64_t{0}}, {"max", int64_t{1}}} : AttrMap{};
+    const AttrMap probe = name == "threshold"  ? AttrMap{{"threshold", int64_t{1}}, {"value", int64_t{1}}}
+                          : name == "hardtanh" ? AttrMap{{"min", int64_t{0}}, {"max", int64_t{1}}}
+                                               : AttrMap{};
     const auto takes = [&](DType dtype) { return Takes(def, dtype, probe); };
     first = FindValue([&](ValueId id) { return takes(type(id).dtype); });
     if (first == kNoValue || random_.Chance(5)) {
@@ -238,7 +245,8 @@ absl::Status GraphSampler::AddPointwise(const OpDef& def) {
   const DType dtype = type(first).dtype;
   const double limit = MagnitudeLimit(dtype);
   const bool is_division = name == "floor_divide" || name == "trunc_divide" || name == "remainder" || name == "fmod";
-  const bool is_sensitive = name != "cast" && name != "bitcast" && name != "where" && !(name.size() > 2 && name.substr(0, 2) == "is");
+  const bool is_sensitive =
+      name != "cast" && name != "bitcast" && name != "where" && !(name.size() > 2 && name.substr(0, 2) == "is");
 
   std::vector<Operand> operands;
   std::vector<Interval> ranges(n);

@@ -86,14 +86,19 @@ absl::Status GraphSampler::AddCreation(const OpDef& def) {
     const Shape sizes = shape.empty() ? Shape{7} : shape;
     const int64_t dim = random_.Below(sizes.size());
     const double last = static_cast<double>(sizes[static_cast<size_t>(dim)]);
-    return Emit(name, {}, {{"shape", sizes}, {"dim", dim - (random_.Chance(30) ? static_cast<int64_t>(sizes.size()) : 0)}, {"dtype", dtype}},
-                {0, last}).status();
+    return Emit(name, {},
+                {{"shape", sizes},
+                 {"dim", dim - (random_.Chance(30) ? static_cast<int64_t>(sizes.size()) : 0)},
+                 {"dtype", dtype}},
+                {0, last})
+        .status();
   }
   if (name == "constant") {
     const Shape small = ElementCount(shape) <= 64 ? shape : RandomShape(64);
     Interval range;
     const Tensor tensor = RandomTensor(dtype, small, &range);
-    FUSELINE_ASSIGN_OR_RETURN(const ValueId id, builder_.AddConstant(TensorType::Make(dtype, small), std::string(tensor.bytes())));
+    FUSELINE_ASSIGN_OR_RETURN(const ValueId id,
+                              builder_.AddConstant(TensorType::Make(dtype, small), std::string(tensor.bytes())));
     intervals_.resize(builder_.graph().values.size());
     interval(id) = range;
     return absl::OkStatus();
@@ -108,7 +113,9 @@ absl::Status GraphSampler::AddView(const OpDef& def) {
   const auto rank_of = [&] { return static_cast<int64_t>(type(x).rank()); };
   const auto maybe_negative = [&](int64_t dim, int64_t rank) { return random_.Chance(25) ? dim - rank : dim; };
   // Most views want a rank.
-  const int64_t least_rank = name == "transpose" ? 2 : name == "squeeze" || name == "broadcast_to" || name == "reshape" ? 0 : 1;
+  const int64_t least_rank = name == "transpose"                                                ? 2
+                             : name == "squeeze" || name == "broadcast_to" || name == "reshape" ? 0
+                                                                                                : 1;
   if (rank_of() < least_rank) {
     const ValueId higher = FindValue([&](ValueId id) { return type(id).rank() >= least_rank; });
     if (higher != kNoValue) {
@@ -124,7 +131,8 @@ absl::Status GraphSampler::AddView(const OpDef& def) {
   } else if (name == "permute") {
     std::vector<int64_t> dims;
     for (int64_t d = 0; d < rank; ++d) dims.push_back(d);
-    for (int64_t d = rank; d > 1; --d) std::swap(dims[static_cast<size_t>(d - 1)], dims[static_cast<size_t>(random_.Below(d))]);
+    for (int64_t d = rank; d > 1; --d)
+      std::swap(dims[static_cast<size_t>(d - 1)], dims[static_cast<size_t>(random_.Below(d))]);
     for (int64_t& d : dims) d = maybe_negative(d, rank);
     attrs["dims"] = dims;
   } else if (name == "transpose") {
@@ -165,7 +173,8 @@ absl::Status GraphSampler::AddView(const OpDef& def) {
       dims.push_back(maybe_negative(d, rank));
     }
     attrs = {{"starts", starts}, {"ends", ends}, {"steps", steps}, {"dims", dims}};
-    if (std::all_of(steps.begin(), steps.end(), [](int64_t s) { return s == 1; }) && random_.Chance(50)) attrs.erase("steps");
+    if (std::all_of(steps.begin(), steps.end(), [](int64_t s) { return s == 1; }) && random_.Chance(50))
+      attrs.erase("steps");
   } else if (name == "flip") {
     if (random_.Chance(75)) attrs["dims"] = RandomDims(static_cast<int>(rank), true);
   } else {
@@ -189,7 +198,8 @@ AttrMap GraphSampler::RandomReductionAttrs(const OpDef& def, const Shape& shape,
   } else if (random_.Chance(80)) {
     std::vector<int64_t> dims = RandomDims(static_cast<int>(rank), true);
     // A single dim, the last one above all, is what most graphs reduce.
-    if (rank > 0 && (dims.empty() ? random_.Chance(90) : random_.Chance(40))) dims = {random_.Pick({rank - 1, int64_t{-1}, random_.Below(rank)})};
+    if (rank > 0 && (dims.empty() ? random_.Chance(90) : random_.Chance(40)))
+      dims = {random_.Pick({rank - 1, int64_t{-1}, random_.Below(rank)})};
     *reduced_count = 1;
     for (const int64_t d : dims) *reduced_count *= shape[static_cast<size_t>(d < 0 ? d + rank : d)];
     attrs["dims"] = dims;
@@ -200,11 +210,11 @@ AttrMap GraphSampler::RandomReductionAttrs(const OpDef& def, const Shape& shape,
 absl::Status GraphSampler::AddReduction(const OpDef& def) {
   const ReductionKind kind = def.reduction;
   const bool is_fold = kind == ReductionKind::kSum || kind == ReductionKind::kProd;
-  const bool takes_bool = is_fold || kind == ReductionKind::kAny || kind == ReductionKind::kAll || kind == ReductionKind::kArgmax ||
-                          kind == ReductionKind::kArgmin;
+  const bool takes_bool = is_fold || kind == ReductionKind::kAny || kind == ReductionKind::kAll ||
+                          kind == ReductionKind::kArgmax || kind == ReductionKind::kArgmin;
   const bool floats_only = kind == ReductionKind::kVarMean;
-  const bool needs_elements = kind == ReductionKind::kAmax || kind == ReductionKind::kAmin || kind == ReductionKind::kArgmax ||
-                              kind == ReductionKind::kArgmin;
+  const bool needs_elements = kind == ReductionKind::kAmax || kind == ReductionKind::kAmin ||
+                              kind == ReductionKind::kArgmax || kind == ReductionKind::kArgmin;
   const auto fits = [&](ValueId id) {
     const DType dtype = type(id).dtype;
     if (IsF8(dtype) || (floats_only && !IsFloat(dtype)) || (!takes_bool && IsBool(dtype))) return false;
@@ -212,14 +222,16 @@ absl::Status GraphSampler::AddReduction(const OpDef& def) {
   };
   ValueId x = FindValue([&](ValueId id) { return fits(id) && type(id).element_count() > 1; });
   if (x == kNoValue || random_.Chance(5)) {
-    FUSELINE_ASSIGN_OR_RETURN(x, NewInput(DType::kF32, random_.Pick(std::vector<Shape>{{7}, {3, 129}, {2, 5, 33}, {1, 1000}})));
+    FUSELINE_ASSIGN_OR_RETURN(
+        x, NewInput(DType::kF32, random_.Pick(std::vector<Shape>{{7}, {3, 129}, {2, 5, 33}, {1, 1000}})));
   }
   int64_t count = 0;
   AttrMap attrs = RandomReductionAttrs(def, type(x).shape(), &count);
   const DType dtype = type(x).dtype;
   if (is_fold && random_.Chance(20)) {
-    attrs["dtype"] = IsFloat(dtype) ? random_.Pick({DType::kF32, DType::kF64, dtype})
-                                    : random_.Pick({DType::kI32, DType::kI64, DType::kF32, DType::kI8, DType::kU8, DType::kF64});
+    attrs["dtype"] = IsFloat(dtype)
+                         ? random_.Pick({DType::kF32, DType::kF64, dtype})
+                         : random_.Pick({DType::kI32, DType::kI64, DType::kF32, DType::kI8, DType::kU8, DType::kF64});
   }
   if (kind == ReductionKind::kVarMean && random_.Chance(50)) attrs["correction"] = random_.Below(3);
   const double n = static_cast<double>(std::max<int64_t>(count, 1));
@@ -239,7 +251,8 @@ absl::Status GraphSampler::AddReduction(const OpDef& def) {
     result = {std::min(0.0, interval(x).low), bound};
   }
   const auto attr_dtype = attrs.find("dtype");
-  if (is_fold && attr_dtype != attrs.end() && !IsFloat(dtype) && IsFloat(std::get<DType>(attr_dtype->second))) result = {-kInf, kInf};
+  if (is_fold && attr_dtype != attrs.end() && !IsFloat(dtype) && IsFloat(std::get<DType>(attr_dtype->second)))
+    result = {-kInf, kInf};
   return EmitAll(def.name, {V(x)}, attrs, result).status();
 }
 
@@ -248,9 +261,8 @@ absl::Status GraphSampler::AddComposite(const OpDef& def) {
   FUSELINE_ASSIGN_OR_RETURN(ValueId x, FloatValue());
   const bool has_channels = name == "group_norm" || name.substr(0, 10) == "batch_norm";
   if ((has_channels && type(x).rank() < 2) || type(x).rank() < 1) {
-    const ValueId higher = FindValue([&](ValueId id) {
-      return IsFloat(type(id).dtype) && !IsF8(type(id).dtype) && type(id).rank() >= 2;
-    });
+    const ValueId higher =
+        FindValue([&](ValueId id) { return IsFloat(type(id).dtype) && !IsF8(type(id).dtype) && type(id).rank() >= 2; });
     if (higher != kNoValue) {
       x = higher;
     } else {
@@ -322,8 +334,9 @@ absl::Status GraphSampler::AddComposite(const OpDef& def) {
     const bool is_last = k == given - 1;
     (is_last && k > 1 ? shift : scale) = std::max(1.0, Magnitude(interval(p)));
   }
-  const double bound = (name == "batch_norm" ? 8 * size + 1024 : std::sqrt(static_cast<double>(ElementCount(shape)) + 1)) * scale + shift +
-                       4 * size * size;
+  const double bound =
+      (name == "batch_norm" ? 8 * size + 1024 : std::sqrt(static_cast<double>(ElementCount(shape)) + 1)) * scale +
+      shift + 4 * size * size;
   return EmitAll(name, operands, attrs, {-bound, bound}).status();
 }
 

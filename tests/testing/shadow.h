@@ -1,6 +1,6 @@
-// A value of the running error analysis (error_bounds.h): its elements in f64 (floats) or in their own dtype (integers, bool), and for
-// each a bound of the difference that a correct implementation may show.
-// Ownership: a value; copies share their tensors until one is written. Thread-safety: thread-compatible.
+// A value of the running error analysis (error_bounds.h): its elements in f64 (floats) or in their own dtype (integers,
+// bool), and for each a bound of the difference that a correct implementation may show.
+// Ownership: Of copies its tensors; copies of a Shadow share them, writes included. Thread-safety: thread-compatible.
 #pragma once
 
 #include "common/tensor/tensor.h"
@@ -27,7 +27,9 @@ class Shadow {
   const Tensor& values() const { return values_; }
   const Tensor& bounds() const { return bounds_; }
 
-  double f(int64_t i) const { return is_float() ? static_cast<const double*>(values_.data())[i] : static_cast<double>(values_.GetInt(i)); }
+  double f(int64_t i) const {
+    return is_float() ? static_cast<const double*>(values_.data())[i] : static_cast<double>(values_.GetInt(i));
+  }
   double bound(int64_t i) const { return static_cast<const double*>(bounds_.data())[i]; }
   void set_bound(int64_t i, double bound) { static_cast<double*>(bounds_.data())[i] = bound; }
   void set(int64_t i, double value, double bound) {  // floats
@@ -37,8 +39,8 @@ class Shadow {
 
   // The values in their storage dtype, rounded.
   Tensor AsStored() const;
-  // Each element at the lower (-1) or upper (+1) end of its range, which `ulps` of `computed` widen; a bool in doubt is the other one.
-  // `moved`: whether any element moves at all.
+  // Each element at the lower (-1) or upper (+1) end of its range, which `ulps` of `computed` widen; a bool in doubt is
+  // the other one. `moved`: whether any element moves at all.
   Tensor Moved(int side, double ulps, DType computed, bool as_stored, bool* moved) const;
   Tensor WithZerosNegated(bool as_stored, bool* moved) const;
 
