@@ -3,7 +3,7 @@
 // Pipeline: view rules -> IndexExpr -> LoopProgram -> offsets in kernels.
 // Units: elements. Ownership: values that share immutable parts. Thread-safety: immutable.
 // Complexity: every function is linear in the expression, whose size callers bound by kMaxIndexNodes.
-// Tested by tests/unit/server/lowering/index_expr_test.cc
+// Tested by tests/unit/lowering/index_expr_test.cc
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Tested by tests/unit/server/lowering/lower_graph_test.cc
+// Tested by tests/unit/lowering/loop_program_test.cc
 #include "server/lowering/loop_program.h"
 
 #include <cmath>

@@ -4,7 +4,7 @@
 // After:   y[d0, d1] = mul(x[d1, d0], 2)      one loop nest, no copy
 // Thread-safety: a pure function. Linear in the graph; no recursion on it.
 // Errors: UNIMPLEMENTED for an op without a lowering; INTERNAL for a bug here.
-// Tested by tests/unit/server/lowering/lower_graph_test.cc
+// Tested by tests/unit/lowering/lower_graph_test.cc
 #pragma once
 
 #include "absl/status/statusor.h"

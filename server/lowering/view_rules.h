@@ -1,5 +1,5 @@
 // How a view op's result elements map to its operand's: the index map of each op of kind kView.
-// Thread-safety: pure functions.
+// Thread-safety: pure functions. Tested by tests/unit/lowering/view_rules_test.cc
 #pragma once
 
 #include <vector>
