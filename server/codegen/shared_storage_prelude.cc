@@ -1,4 +1,4 @@
-// Tested by tests/unit/prelude/cpu_prelude_test.cc and cuda_prelude_test.cc.
+// Tested by tests/unit/prelude/storage_prelude_test.cc, on both targets.
 #include "server/codegen/shared_scalar_prelude.h"
 
 namespace fuseline::codegen {

@@ -1,4 +1,4 @@
-// Tested by tests/unit/prelude/cpu_prelude_test.cc.
+// Tested by tests/unit/prelude/elementary_prelude_test.cc.
 #include "server/codegen/cpu/cpu_prelude_tables.h"
 
 namespace fuseline::codegen {

@@ -1,4 +1,4 @@
-// Tested by tests/unit/prelude/cpu_prelude_test.cc.
+// Tested by tests/unit/prelude/integer_prelude_test.cc.
 #include "server/codegen/cpu/cpu_prelude_tables.h"
 #include "server/codegen/prelude_template.h"
 #include "server/codegen/shared_scalar_prelude.h"

@@ -1,4 +1,4 @@
-// Tested by tests/unit/prelude/cuda_prelude_test.cc and, on a GPU, by the case files.
+// Tested by tests/unit/prelude/storage_prelude_test.cc and, on a GPU, by the case files.
 #include "server/codegen/cuda/cuda_prelude_tables.h"
 #include "server/codegen/prelude_template.h"
 
