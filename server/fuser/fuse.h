@@ -7,7 +7,7 @@
 // it is made in a later one. So every edge leads to the same or a later group and no cycle can arise; no search for paths is needed,
 // and the pass is near linear in the edges.
 // Thread-safety: a pure function. Errors: INTERNAL for a bug here.
-// Tested by tests/unit/server/fuser/fuse_test.cc
+// Tested by tests/unit/fuser/fuse_test.cc
 #pragma once
 
 #include "absl/status/statusor.h"

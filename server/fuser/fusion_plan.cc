@@ -1,4 +1,4 @@
-// Tested by tests/unit/server/fuser/fuse_test.cc
+// Tested by tests/unit/fuser/fusion_plan_test.cc
 #include "server/fuser/fusion_plan.h"
 
 #include <algorithm>
