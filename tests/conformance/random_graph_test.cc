@@ -144,6 +144,12 @@ TEST(ErrorBoundsTest, UnroundedHalvesAreHalfAnUlpApart) {
   EXPECT_EQ(BoundOf(text, {1.1}, Numerics::kEager, DType::kF16), 0);
 }
 
+TEST(ErrorBoundsTest, OverflowOfPartialProductsIsNotComparedBehindABoundedFunction) {
+  const double bound =
+      BoundOf("graph g(x: f32[3]) {\n  %p = prod(x)\n  %t = tanh(%p)\n  return y = %t\n}", {1e30, 1e30, 0});
+  EXPECT_TRUE(std::isinf(bound)) << bound;
+}
+
 TEST(ErrorBoundsTest, WrongElementIsFound) {
   const Shape shape = {3};
   Tensor want = Tensor::Allocate(DType::kF32, shape), got = Tensor::Allocate(DType::kF32, shape),

@@ -125,10 +125,11 @@ absl::StatusOr<Shadow> PointwiseShadow(const Context& context, const std::vector
   const bool exact = IsExact(node.op) || !IsFloat(to);
   const bool composed = is_float_op && !IsExact(node.op) && !IsElementary(node.op);
   const double wiggle_ulps = composed ? 4 : 0;
-  // Both ends of each operand's range, one operand at a time.
+  // Both ends of each operand's range, one operand at a time. Where that is infinite, the operand may also be NaN (a
+  // partial product that overflows, times zero), which a bounded function does not show at the ends.
   for (size_t k = 0; k < operands.size(); ++k) {
     if (node.operands[k].is_literal()) continue;
-    for (const int side : {-1, 1}) {
+    for (const int side : {-1, 0, 1}) {
       bool moved = false;
       std::vector<Tensor> ends = base;
       ends[k] = operands[k].Moved(side, operands[k].is_float() ? wiggle_ulps : 0, computed, exact_bits, &moved);

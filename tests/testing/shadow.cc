@@ -93,9 +93,11 @@ Tensor Shadow::Moved(int side, double ulps, DType computed, bool as_stored, bool
   *moved = false;
   for (int64_t i = 0; i < size(); ++i) {
     const double distance = bound(i) + (ulps > 0 ? ulps * Ulp(computed, f(i)) : 0);
-    if (!(distance > 0)) continue;
+    if (!(distance > 0) || (side == 0 && distance < kInf)) continue;
     *moved = true;
-    if (is_float()) {
+    if (is_float() && side == 0) {
+      static_cast<double*>(result.data())[i] = std::numeric_limits<double>::quiet_NaN();
+    } else if (is_float()) {
       static_cast<double*>(result.data())[i] = f(i) + side * distance;
     } else if (IsBool(dtype_)) {
       result.SetInt(i, values_.GetInt(i) == 0 ? 1 : 0);

@@ -40,7 +40,7 @@ class Shadow {
   // The values in their storage dtype, rounded.
   Tensor AsStored() const;
   // Each element at the lower (-1) or upper (+1) end of its range, which `ulps` of `computed` widen; a bool in doubt is
-  // the other one. `moved`: whether any element moves at all.
+  // the other one. Side 0: NaN where the range is infinite. `moved`: whether any element moves at all.
   Tensor Moved(int side, double ulps, DType computed, bool as_stored, bool* moved) const;
   Tensor WithZerosNegated(bool as_stored, bool* moved) const;
 
