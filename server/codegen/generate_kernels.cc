@@ -195,8 +195,20 @@ class Generator {
   void FinishReport() {
     out_.report.intermediates_removed = std::max<int64_t>(0, intermediates_before_ - intermediates_after_);
     for (const fuser::FusionRefusalNote& n : fusion_.refusals) {
-      out_.report.refusals.push_back({absl::StrCat("%", program_.tensor(n.producer).name), absl::StrCat("%", program_.tensor(n.consumer).name), n.reason});
+      out_.report.refusals.push_back({SourceName(n.producer), SourceName(n.consumer), n.reason});
     }
+  }
+
+  // "%v3", or "%v3 (part of softmax)": the value of the graph that `tensor` is or helps to compute, since names made by
+  // lowering mean nothing to the reader of a report.
+  std::string SourceName(lowering::TensorId tensor) const {
+    const lowering::LoopTensor& t = program_.tensor(tensor);
+    const std::string own = absl::StrCat("%", t.name);
+    if (t.producer < 0) return own;
+    const NodeId source = program_.node(t.producer).source;
+    if (source == kNoNode) return own;
+    const lowering::SourceOp& op = program_.sources[static_cast<size_t>(source)];
+    return op.name == own ? own : absl::StrCat(op.name, " (part of ", op.op, ")");
   }
 
   const LoopProgram& program_;

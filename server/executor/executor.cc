@@ -195,6 +195,7 @@ class Executor::Impl {
     auto rate = slot.device->MeasureCopyRate(slot.is_cuda() ? kCopyRateBytes : kCpuCopyRateBytes);
     // A device whose memory is nearly full still has its times.
     if (rate.ok()) result.copy_bytes_per_second = *rate;
+    result.device = static_cast<int32_t>(ordinal);
     return result;
   }
 

@@ -48,6 +48,7 @@ struct Execution {
 struct BenchResult {
   std::vector<double> micros;   // one for each iteration
   double copy_bytes_per_second = 0;
+  int32_t device = 0;
 };
 
 // Thread-safe. Execute blocks.

@@ -46,8 +46,7 @@ class CudaEmitter {
     Signature();
     switch (k_.kind) {
       case Kind::kPointwise:
-        ColumnIndices(1);
-        LaneBlock(k_.phases.phases[0].instrs, {}, k_.phases.phases[0].stores, false);
+        Pointwise();
         break;
       case Kind::kColumn:
         ColumnIndices(k_.threads_per_row);
@@ -113,28 +112,43 @@ class CudaEmitter {
     for (size_t i = lines.size(); i-- > 0;) out_.Line(lines[i]);
   }
 
-  // Pointwise and column kernels: a thread has `lanes` neighbouring rows.
+  void Pointwise() {
+    const Phase& phase = k_.phases.phases[0];
+    const int64_t elements = int64_t{k_.dims.block[0]} * k_.lanes;  // of a block's step
+    const bool exact = body_.row_count() == k_.dims.grid[0] * elements * k_.unroll;
+    const std::string thread = absl::StrCat(printer_.Function("fl_thread"), "()");
+    std::string block = absl::StrCat("(", index_type_, ")", printer_.Function("fl_block"), "()");
+    if (k_.unroll > 1) {
+      out_.Directive("#pragma unroll");
+      out_.Open(absl::StrCat("for (int u = 0; u < ", k_.unroll, "; ++u)"));
+      block = absl::StrCat("(", block, " * ", k_.unroll, " + u)");
+    }
+    const std::string lanes = k_.lanes > 1 ? absl::StrCat(" * ", k_.lanes) : "";
+    out_.Line(absl::StrCat("const ", index_type_, " e = (", block, " * ", k_.dims.block[0], " + ", thread, ")", lanes, ";"));
+    if (!exact && k_.unroll == 1) out_.Line(absl::StrCat("if (e >= ", Const(body_.row_count()), ") return;"));
+    if (!exact && k_.unroll > 1) out_.Open(absl::StrCat("if (e < ", Const(body_.row_count()), ")"));
+    Decode("e", body_.row_vars());
+    LaneBlock(phase.instrs, {}, phase.stores, false);
+    if (!exact && k_.unroll > 1) out_.Close();
+    if (k_.unroll > 1) out_.Close();
+  }
+
+  // Column kernels: a thread has `lanes` neighbouring rows.
   void ColumnIndices(int32_t threads) {
     const int64_t rows = body_.row_count();
     const std::string thread = absl::StrCat(printer_.Function("fl_thread"), "()");
     const std::string block = absl::StrCat("(", index_type_, ")", printer_.Function("fl_block"), "()");
-    const int64_t columns = k_.kind == Kind::kPointwise ? k_.dims.block[0] : k_.rows_per_block;
+    const int64_t columns = k_.rows_per_block;
     std::string x = thread;
     if (threads > 1) {
       out_.Line(absl::StrCat("const int x = ", thread, " % ", columns, ", y = ", thread, " / ", columns, ";"));
       x = "x";
-    } else if (k_.kind == Kind::kColumn) {
+    } else {
       out_.Line("const int y = 0;");
     }
     std::string position = absl::StrCat("(", block, " * ", columns, " + ", x, ")");
     if (k_.lanes > 1) position = absl::StrCat(position, " * ", k_.lanes);
     const bool exact = rows == k_.dims.grid[0] * columns * k_.lanes;
-    if (k_.kind == Kind::kPointwise) {
-      out_.Line(absl::StrCat("const ", index_type_, " e = ", position, ";"));
-      if (!exact) out_.Line(absl::StrCat("if (e >= ", Const(rows), ") return;"));
-      Decode("e", body_.row_vars());
-      return;
-    }
     // Threads past the end take part in the barriers and store nothing.
     out_.Line(absl::StrCat("const ", index_type_, " at = ", position, ";"));
     inactive_possible_ = !exact;

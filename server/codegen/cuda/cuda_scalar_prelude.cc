@@ -13,6 +13,11 @@ namespace {
 #define FUSELINE_BINARY(NAME) \
   {"fl_" NAME "_@S", kFloats, kNoType, "FL_FN @T fl_" NAME "_@S(@T a, @T b) { return " NAME "@L(a, b); }"}
 
+#define FUSELINE_NARROW_UNARY(NAME) \
+  {"fl_" NAME "_@S", kSmallInts, kNoType, "FL_FN @T fl_" NAME "_@S(@T a) { return fl_narrow_@S(fl_" NAME "_i32(a)); }"}
+#define FUSELINE_NARROW_BINARY(NAME) \
+  {"fl_" NAME "_@S", kSmallInts, kNoType, "FL_FN @T fl_" NAME "_@S(@T a, @T b) { return fl_narrow_@S(fl_" NAME "_i32(a, b)); }"}
+
 constexpr PreludeTemplate kTemplates[] = {
     {"FL_FN", kNoType, kNoType, "#define FL_FN static __device__ __forceinline__"},
 
@@ -22,6 +27,29 @@ constexpr PreludeTemplate kTemplates[] = {
      "FL_FN unsigned long long fl_bits_f64(double a) { return (unsigned long long)__double_as_longlong(a); }"},
     {"fl_from_bits_f64", kNoType, kNoType,
      "FL_FN double fl_from_bits_f64(unsigned long long a) { return __longlong_as_double((long long)a); }"},
+
+    // Arithmetic on 8- and 16-bit integers is done on 32 bits and cut off behind an empty asm statement, which keeps the compiler from
+    // doing it on fewer: NVRTC 13.0 leaves out the sign extension of such a result in a comparison (neg of an i8 taken out of a vector,
+    // then argmin).
+    {"fl_narrow_@S", kSmallInts, kNoType,
+     "FL_FN @T fl_narrow_@S(int a) {\n  asm(\"\" : \"+r\"(a));\n  return (@T)a;\n}"},
+    FUSELINE_NARROW_UNARY("neg"),
+    FUSELINE_NARROW_UNARY("abs"),
+    FUSELINE_NARROW_UNARY("bit_not"),
+    FUSELINE_NARROW_BINARY("add"),
+    FUSELINE_NARROW_BINARY("sub"),
+    FUSELINE_NARROW_BINARY("mul"),
+    FUSELINE_NARROW_BINARY("trunc_div"),
+    FUSELINE_NARROW_BINARY("floor_div"),
+    FUSELINE_NARROW_BINARY("fmod"),
+    FUSELINE_NARROW_BINARY("remainder"),
+    FUSELINE_NARROW_BINARY("pow"),
+    FUSELINE_NARROW_BINARY("bit_and"),
+    FUSELINE_NARROW_BINARY("bit_or"),
+    FUSELINE_NARROW_BINARY("bit_xor"),
+    {"fl_shift_left_@S", kSmallInts, kNoType,
+     "FL_FN @T fl_shift_left_@S(@T a, @T b) { return b < 0 || b >= @W ? (@T)0 : fl_narrow_@S((int)((unsigned)a << b)); }"},
+    {"fl_cast_@S_to_@s", kInts, kSmallInts, "FL_FN @t fl_cast_@S_to_@s(@T a) { return fl_narrow_@s((int)a); }"},
 
     {"fl_abs_@S", kFloats, kNoType, "FL_FN @T fl_abs_@S(@T a) { return fabs@L(a); }"},
     {"fl_round_@S", kFloats, kNoType, "FL_FN @T fl_round_@S(@T a) { return rint@L(a); }"},
@@ -176,6 +204,8 @@ constexpr PreludeTemplate kTemplates[] = {
      "FL_FN float fl_round_@S_f32(float a) { return fl_load_@S(fl_store_@S(a)); }"},
 };
 
+#undef FUSELINE_NARROW_BINARY
+#undef FUSELINE_NARROW_UNARY
 #undef FUSELINE_UNARY
 #undef FUSELINE_BINARY
 

@@ -22,6 +22,7 @@ constexpr int64_t kElementsPerThread = 32;
 constexpr int64_t kHeldWords = 64;
 constexpr int64_t kHeldWordsFullBlock = 32;
 constexpr int64_t kTasksWanted = 528;       // blocks of a split reduction: four for each of 132 multiprocessors
+constexpr int64_t kThreadsToUnroll = 4 * 132 * 2048;  // four times what the machine holds at once
 constexpr int32_t kCpuTile = 64;            // columns that the CPU accumulates at once
 constexpr int64_t kCpuPieces = 64;          // pieces of a row split for CPU threads
 constexpr int64_t kCpuGrainElements = 16384;  // fewer are not worth waking a thread
@@ -187,6 +188,17 @@ class Scheduler {
     for (size_t s = 0; s < b.stores.size(); ++s) k.vector_store[s] = lanes > 1 && Vectorises(k, b.stores[s].offset, lanes);
   }
 
+  // What a thread reads of tensors that are about as large as the result, for one vector of it.
+  static int64_t StreamedBytes(const ScheduledKernel& k) {
+    int64_t bytes = 0;
+    for (const BodyInstr& i : k.body.instrs) {
+      if (i.kind != BodyInstr::Kind::kLoad) continue;
+      const BodyParam& p = k.body.params[static_cast<size_t>(i.param)];
+      if (p.element_count * 2 >= k.body.row_count()) bytes += int64_t{k.lanes} * DTypeSizeBytes(p.dtype);
+    }
+    return bytes;
+  }
+
   static bool NeedsWideIndex(const ScheduledKernel& k) {
     int64_t high = k.body.row_count() * std::max<int64_t>(k.body.reduced_count(), 1);
     for (const BodyInstr& i : k.body.instrs) {
@@ -206,10 +218,12 @@ class Scheduler {
     switch (k.kind) {
       case ScheduledKernel::Kind::kPointwise: {
         const int64_t threads = (rows + k.lanes - 1) / k.lanes;
+        // One vector a thread keeps too few bytes in flight where only one tensor of full size is read.
+        if (StreamedBytes(k) <= kVectorBytes && threads >= kThreadsToUnroll) k.unroll = 2;
         k.dims.block[0] = kBlockThreads;
-        k.dims.grid[0] = (threads + kBlockThreads - 1) / kBlockThreads;
+        k.dims.grid[0] = (threads + kBlockThreads * k.unroll - 1) / (kBlockThreads * k.unroll);
         k.phases = BuildPhases(k.body, std::vector<bool>(k.body.instrs.size(), false));
-        k.description = absl::StrCat("pointwise, ", k.lanes, " lanes");
+        k.description = absl::StrCat("pointwise, ", k.lanes, " lanes", k.unroll > 1 ? absl::StrCat(" x ", k.unroll) : "");
         break;
       }
       case ScheduledKernel::Kind::kColumn: {
