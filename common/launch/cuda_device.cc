@@ -190,6 +190,7 @@ class CudaDevice : public Device {
     const CudaContext::Scope scope(*context_);
     FUSELINE_RETURN_IF_ERROR(scope.status());
     absl::MutexLock lock(&mutex_);
+    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> arena, AllocateArena(loaded.artifact().plan, addresses));
     return Launch(loaded, addresses, stop);
   }
 
@@ -210,6 +211,7 @@ class CudaDevice : public Device {
     EventList events(*context_, 2 * count);
     FUSELINE_RETURN_IF_ERROR(events.Init());
     absl::MutexLock lock(&mutex_);
+    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> arena, AllocateArena(loaded.artifact().plan, addresses));
     for (int i = 0; i < warmup; ++i) FUSELINE_RETURN_IF_ERROR(Launch(loaded, addresses, nullptr));
     for (size_t i = 0; i < count; ++i) {
       if (flush_cache) {
@@ -260,7 +262,7 @@ class CudaDevice : public Device {
   }
 
  private:
-  // Device addresses of a plan's buffers; temporaries get theirs in Launch.
+  // Device addresses of a plan's buffers; temporaries get theirs in AllocateArena.
   using Addresses = std::vector<CuDevicePtr>;
 
   static absl::StatusOr<Addresses> Resolve(const LoadedCudaArtifact& loaded, absl::Span<void* const> inputs, absl::Span<void* const> outputs) {
@@ -289,18 +291,21 @@ class CudaDevice : public Device {
     return addresses;
   }
 
+  // Memory for the temporaries, and their addresses. Released in the stream's order, so right after the launches is early enough.
+  absl::StatusOr<std::shared_ptr<void>> AllocateArena(const LaunchPlan& plan, Addresses& addresses) {
+    if (plan.arena_bytes <= 0) return nullptr;
+    FUSELINE_ASSIGN_OR_RETURN(std::shared_ptr<void> arena, context_->Allocate(plan.arena_bytes));
+    for (size_t b = 0; b < addresses.size(); ++b) {
+      if (plan.buffers[b].kind != PlanBuffer::Kind::kTemporary) continue;
+      addresses[b] = ToCuda(arena.get()) + static_cast<CuDevicePtr>(plan.buffers[b].arena_offset_bytes);
+    }
+    return arena;
+  }
+
   // The context is current.
   absl::Status Launch(const LoadedCudaArtifact& loaded, Addresses& addresses, const StopCheck& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const LaunchPlan& plan = loaded.artifact().plan;
     const CudaDriver& driver = context_->driver();
-    std::shared_ptr<void> arena;  // released in the stream's order, behind the launches
-    if (plan.arena_bytes > 0) {
-      FUSELINE_ASSIGN_OR_RETURN(arena, context_->Allocate(plan.arena_bytes));
-      for (size_t b = 0; b < addresses.size(); ++b) {
-        if (plan.buffers[b].kind != PlanBuffer::Kind::kTemporary) continue;
-        addresses[b] = ToCuda(arena.get()) + static_cast<CuDevicePtr>(plan.buffers[b].arena_offset_bytes);
-      }
-    }
     std::vector<void*> params;
     for (const LoadedCudaArtifact::Step& step : loaded.steps()) {
       if (stop) FUSELINE_RETURN_IF_ERROR(stop());
