@@ -54,7 +54,6 @@ absl::StatusOr<std::string> EmitText(Backend& backend, const CompileSpec& spec, 
     for (const KernelImage& kernel : artifact.kernels) sources.push_back(kernel.source);
     return absl::StrJoin(sources, "\n");
   }
-  if (what == "ptx") return EmitImages(artifact, ImageFormat::kPtx, what);
   if (what == "cubin") return EmitImages(artifact, ImageFormat::kCubin, what);
   if (what == "artifact") return SerializeArtifact(artifact);
   return EmitStage(backend, spec, what);
@@ -97,7 +96,7 @@ void RegisterCompileCommand(CLI::App& app, const SetBody& set_body) {
   CLI::App* command = app.add_subcommand("compile", "compile a graph");
   command->add_option("graph", flags->graph, "GRAPH: .fl, .pb, or -")->required();
   command->add_option("--emit", flags->emit, "what to print or save")
-      ->check(CLI::IsMember({"source", "ptx", "cubin", "plan", "artifact", "canonical", "loops", "fusion"}));
+      ->check(CLI::IsMember({"source", "ptx", "cubin", "plan", "artifact", "canonical", "loops", "fusion", "bodies"}));
   command->add_option("-o,--output", flags->output, "where to; default: standard output");
   AddCompileFlags(*command, flags->compile);
   command->callback([=] { set_body([flags](CommandContext& context) { return RunCompile(*flags, context); }); });

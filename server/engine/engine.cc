@@ -132,9 +132,16 @@ class EngineImpl final : public Engine {
     dump.stages.emplace_back("bodies", code.kernels.bodies);
     dump.stages.emplace_back("plan", PrintLaunchPlan(code.kernels.plan, code.kernels.sources));
     std::string source;
-    std::string ptx;
     for (const KernelSource& s : code.kernels.sources) absl::StrAppend(&source, source.empty() ? "" : "\n", s.text);
     dump.stages.emplace_back("source", std::move(source));
+    if (request.target.is_cuda()) {
+      std::string ptx;
+      for (const KernelSource& s : code.kernels.sources) {
+        FUSELINE_ASSIGN_OR_RETURN(const std::string text, CompilerFor(request.target).CompileToPtx(s));
+        absl::StrAppend(&ptx, ptx.empty() ? "" : "\n", text);
+      }
+      dump.stages.emplace_back("ptx", std::move(ptx));
+    }
     return dump;
   }
 

@@ -76,7 +76,7 @@ struct EngineInfo {
 
 // The stages of one compilation, printed: for `compile --emit`, `explain --dump` and golden tests.
 struct StageDump {
-  std::vector<std::pair<std::string, std::string>> stages;  // "graph", "canonical", "loops", "fusion", "bodies", "plan", "source"
+  std::vector<std::pair<std::string, std::string>> stages;  // "graph", "canonical", "loops", "fusion", "bodies", "plan", "source", for CUDA "ptx"
 };
 
 // Thread-safe.
