@@ -1,5 +1,5 @@
-// The key of a compilation: SHA-256 over canonical graph, target, options and compiler identity. docs/fingerprint.md lists and argues
-// every field. Thread-safety: pure functions.
+// The key of a compilation: SHA-256 over canonical graph, target, options and compiler identity. docs/fingerprint.md
+// lists and argues every field. Thread-safety: pure functions.
 #pragma once
 
 #include <array>
@@ -51,7 +51,7 @@ struct KeyField {
 };
 
 struct FingerprintInputs {
-  std::string canonical_graph;    // CanonicalBytes
+  std::string canonical_graph;  // CanonicalBytes
   Target target;
   CompileOptions options;
   std::string compiler_identity;  // hash of the code-generating sources, toolkit version, flags

@@ -11,8 +11,8 @@ namespace fuseline {
 
 struct Target {
   enum class Kind : uint8_t { kCpu = 1, kCuda = 2 } kind = Kind::kCpu;  // never renumber
-  int sm = 0;              // compute capability x 10: 90 for sm_90
-  bool arch_specific = false;  // sm_90a: code for that architecture only
+  int sm = 0;                                                           // compute capability x 10: 90 for sm_90
+  bool arch_specific = false;                                           // sm_90a: code for that architecture only
 
   static Target Cpu() { return {}; }
   static Target Cuda(int sm, bool arch_specific = false) { return {Kind::kCuda, sm, arch_specific}; }

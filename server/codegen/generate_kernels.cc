@@ -28,8 +28,13 @@ constexpr size_t kMaxOpsInReport = 64;  // of one kernel; longer lists say how m
 
 class Generator {
  public:
-  Generator(const LoopProgram& program, const fuser::FusionPlan& fusion, const Target& target, const CompileOptions& options)
-      : program_(program), fusion_(fusion), target_(target), options_(options), counted_(program.sources.size(), false) {}
+  Generator(const LoopProgram& program, const fuser::FusionPlan& fusion, const Target& target,
+            const CompileOptions& options)
+      : program_(program),
+        fusion_(fusion),
+        target_(target),
+        options_(options),
+        counted_(program.sources.size(), false) {}
 
   absl::StatusOr<GeneratedKernels> Run() {
     AddSignature();
@@ -117,7 +122,8 @@ class Generator {
       step.dims = k.dims;
       step.work_items = k.work_items;
       step.work_grain = k.work_grain;
-      for (const BodyParam& p : k.body.params) step.buffers.push_back(p.tensor >= 0 ? BufferOf(p.tensor) : PartialBuffer(p));
+      for (const BodyParam& p : k.body.params)
+        step.buffers.push_back(p.tensor >= 0 ? BufferOf(p.tensor) : PartialBuffer(p));
       if (target_.is_cuda() && k.dims.grid[0] > 2147483647) {
         return Unimplemented(program_.tensor(group.stored[0]).name, "the tensor is too large for one launch");
       }
@@ -133,7 +139,8 @@ class Generator {
   // Emits the kernel, unless an equal one is there: repeated parts of a graph (a model's layers) share a kernel.
   int32_t AddSource(ScheduledKernel& k, const std::string& stem) {
     k.name = absl::StrCat(stem, "_", kNumberPlaceholder);
-    KernelSource source = target_.is_cuda() ? EmitCudaKernel(k, target_, options_.fast_math) : EmitCpuKernel(k, target_, options_.fast_math);
+    KernelSource source = target_.is_cuda() ? EmitCudaKernel(k, target_, options_.fast_math)
+                                            : EmitCpuKernel(k, target_, options_.fast_math);
     const auto [it, is_new] = same_text_.try_emplace(source.text, static_cast<int32_t>(out_.sources.size()));
     if (!is_new) return it->second;
     const std::string number = absl::StrCat(out_.sources.size());
@@ -227,8 +234,8 @@ class Generator {
 
 }  // namespace
 
-absl::StatusOr<GeneratedKernels> GenerateKernels(const LoopProgram& program, const fuser::FusionPlan& plan, const Target& target,
-                                                 const CompileOptions& options) {
+absl::StatusOr<GeneratedKernels> GenerateKernels(const LoopProgram& program, const fuser::FusionPlan& plan,
+                                                 const Target& target, const CompileOptions& options) {
   return Generator(program, plan, target, options).Run();
 }
 

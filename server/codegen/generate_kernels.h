@@ -18,10 +18,10 @@
 namespace fuseline::codegen {
 
 struct GeneratedKernels {
-  std::vector<KernelSource> sources;   // the distinct kernels; PlanStep::kernel refers to them
-  LaunchPlan plan;                     // names of inputs and outputs are filled in by the caller
+  std::vector<KernelSource> sources;  // the distinct kernels; PlanStep::kernel refers to them
+  LaunchPlan plan;                    // names of inputs and outputs are filled in by the caller
   ArtifactReport report;
-  std::string bodies;                  // kernel bodies as text, for golden files
+  std::string bodies;  // kernel bodies as text, for golden files
 };
 
 absl::StatusOr<GeneratedKernels> GenerateKernels(const lowering::LoopProgram& program, const fuser::FusionPlan& plan,

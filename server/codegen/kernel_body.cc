@@ -41,9 +41,10 @@ struct DemandHash {
   }
 };
 
-// The finest split of the domain's dims at which the shapes of all full members cut the row-major order, where those cuts nest; so that
-// reshapes inside the group become plain strides.
-void RefineLoops(const LoopProgram& program, const FusionGroup& group, std::vector<int64_t>& extents, std::vector<bool>& reduced) {
+// The finest split of the domain's dims at which the shapes of all full members cut the row-major order, where those
+// cuts nest; so that reshapes inside the group become plain strides.
+void RefineLoops(const LoopProgram& program, const FusionGroup& group, std::vector<int64_t>& extents,
+                 std::vector<bool>& reduced) {
   const int64_t count = ElementCount(group.domain);
   std::set<int64_t> cuts;
   const auto add = [&](const Shape& shape) {
@@ -216,12 +217,14 @@ class BodyBuilder {
   bool IsLoadOf(int32_t id, DType storage) const {
     const BodyInstr& instr = body_.instrs[static_cast<size_t>(id)];
     if (instr.kind == BodyInstr::Kind::kLoad) return body_.params[static_cast<size_t>(instr.param)].dtype == storage;
-    return instr.scalar.op == ScalarOp::kRound16 && instr.kind == BodyInstr::Kind::kOp && instr.scalar.storage == storage;
+    return instr.scalar.op == ScalarOp::kRound16 && instr.kind == BodyInstr::Kind::kOp &&
+           instr.scalar.storage == storage;
   }
 
   absl::StatusOr<int32_t> EvaluateReduction(const LoopNode& n, const std::vector<IndexExpr>& index) {
     if (!(Flatten(index, n.kept_shape()) == row_position_)) {
-      return Internal(absl::StrCat("kernel body: reduction '", program_.tensor(n.tensor).name, "' is read at another row"));
+      return Internal(
+          absl::StrCat("kernel body: reduction '", program_.tensor(n.tensor).name, "' is read at another row"));
     }
     const std::vector<IndexExpr> at = Unflatten(full_position_, n.domain, body_.extents);
     FUSELINE_ASSIGN_OR_RETURN(const int32_t value, EvaluateBody(n, at));
@@ -277,14 +280,16 @@ class BodyBuilder {
   }
 
   static size_t HashOf(const BodyInstr& i) {
-    return absl::HashOf(static_cast<int>(i.kind), static_cast<int>(i.scalar.op), static_cast<int>(i.scalar.type), i.scalar.args[0],
-                        i.scalar.args[1], i.scalar.args[2], i.param, i.offset.Hash(), i.scalar.constant.i);
+    return absl::HashOf(static_cast<int>(i.kind), static_cast<int>(i.scalar.op), static_cast<int>(i.scalar.type),
+                        i.scalar.args[0], i.scalar.args[1], i.scalar.args[2], i.param, i.offset.Hash(),
+                        i.scalar.constant.i);
   }
   static bool Equal(const BodyInstr& a, const BodyInstr& b) {
     return a.kind == b.kind && a.scalar.op == b.scalar.op && a.scalar.type == b.scalar.type && a.param == b.param &&
            std::equal(a.scalar.args, a.scalar.args + 3, b.scalar.args) && a.scalar.storage == b.scalar.storage &&
            a.scalar.storage_to == b.scalar.storage_to && a.scalar.constant.kind == b.scalar.constant.kind &&
-           a.scalar.constant.i == b.scalar.constant.i && SameBits(a.scalar.constant.f, b.scalar.constant.f) && a.offset == b.offset;
+           a.scalar.constant.i == b.scalar.constant.i && SameBits(a.scalar.constant.f, b.scalar.constant.f) &&
+           a.offset == b.offset;
   }
   static bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
@@ -379,7 +384,8 @@ void AssignPasses(KernelBody& body) {
   }
 }
 
-void SubstituteLoops(KernelBody& body, const std::vector<IndexExpr>& values, std::vector<int64_t> extents, std::vector<bool> reduced) {
+void SubstituteLoops(KernelBody& body, const std::vector<IndexExpr>& values, std::vector<int64_t> extents,
+                     std::vector<bool> reduced) {
   ForEachIndex(body, [&](IndexExpr& e) { e = lowering::Substitute(e, values, extents); });
   body.extents = std::move(extents);
   body.reduced = std::move(reduced);
@@ -395,8 +401,7 @@ void ReorderLoops(KernelBody& body, const std::vector<int32_t>& order) {
     reduced.push_back(body.reduced[static_cast<size_t>(order[i])]);
   }
   if (body.bound) {
-    body.bound->var =
-        static_cast<int32_t>(std::find(order.begin(), order.end(), body.bound->var) - order.begin());
+    body.bound->var = static_cast<int32_t>(std::find(order.begin(), order.end(), body.bound->var) - order.begin());
   }
   SubstituteLoops(body, values, std::move(extents), std::move(reduced));
 }
@@ -415,7 +420,8 @@ void CollapseLoops(KernelBody& body) {
     const size_t outer = inner - 1;
     const int32_t o = static_cast<int32_t>(outer);
     const int32_t i = static_cast<int32_t>(inner);
-    bool mergeable = body.reduced[outer] == body.reduced[inner] && !(body.bound && (body.bound->var == o || body.bound->var == i));
+    bool mergeable =
+        body.reduced[outer] == body.reduced[inner] && !(body.bound && (body.bound->var == o || body.bound->var == i));
     ForEachIndex(body, [&](IndexExpr& e) {
       mergeable = mergeable && !e.UsesNonlinearly(o) && !e.UsesNonlinearly(i) &&
                   e.Coefficient(o) == e.Coefficient(i) * body.extents[inner];
@@ -511,10 +517,12 @@ std::string PrintKernelBody(const KernelBody& body) {
   absl::StrAppend(&out, "], passes ", body.passes, "\n");
   for (size_t i = 0; i < body.instrs.size(); ++i) {
     const BodyInstr& instr = body.instrs[i];
-    absl::StrAppend(&out, "  s", i, ": ", std::string(DTypeName(instr.scalar.type)), instr.full ? " full" : " row", " @", instr.pass, " = ");
+    absl::StrAppend(&out, "  s", i, ": ", std::string(DTypeName(instr.scalar.type)), instr.full ? " full" : " row",
+                    " @", instr.pass, " = ");
     switch (instr.kind) {
       case BodyInstr::Kind::kLoad:
-        absl::StrAppend(&out, "load ", body.params[static_cast<size_t>(instr.param)].name, "[", instr.offset.ToString(), "]");
+        absl::StrAppend(&out, "load ", body.params[static_cast<size_t>(instr.param)].name, "[", instr.offset.ToString(),
+                        "]");
         break;
       case BodyInstr::Kind::kIndex:
         absl::StrAppend(&out, "index ", instr.offset.ToString());
@@ -534,8 +542,8 @@ std::string PrintKernelBody(const KernelBody& body) {
     absl::StrAppend(&out, "\n");
   }
   for (const BodyStore& s : body.stores) {
-    absl::StrAppend(&out, "  store ", body.params[static_cast<size_t>(s.param)].name, "[", s.offset.ToString(), "] = s", s.value,
-                    s.full ? " full" : " row", " @", s.pass, "\n");
+    absl::StrAppend(&out, "  store ", body.params[static_cast<size_t>(s.param)].name, "[", s.offset.ToString(), "] = s",
+                    s.value, s.full ? " full" : " row", " @", s.pass, "\n");
   }
   return out;
 }

@@ -1,10 +1,9 @@
-// The body of one kernel: what a fusion group computes at an element of its loops, as straight-line code with every view, copy and
-// intermediate resolved into loads, scalar operations, reductions and stores. Both emitters print from it.
-// Pipeline: FusionGroup -> BuildKernelBody -> KernelBody -> schedule -> emitters.
-// Loops: `extents` with `reduced` flags; row variables first in order, reduced ones after. An instruction is `full` where it depends on
-// a reduced variable, else it is the same for a whole row.
-// Passes: a reduction over values of pass k runs in pass k over the row; its result is known from pass k + 1 on.
-// Ownership: values. Thread-safety: thread-compatible. Errors: INTERNAL only.
+// The body of one kernel: what a fusion group computes at an element of its loops, as straight-line code with every
+// view, copy and intermediate resolved into loads, scalar operations, reductions and stores. Both emitters print from
+// it. Pipeline: FusionGroup -> BuildKernelBody -> KernelBody -> schedule -> emitters. Loops: `extents` with `reduced`
+// flags; row variables first in order, reduced ones after. An instruction is `full` where it depends on a reduced
+// variable, else it is the same for a whole row. Passes: a reduction over values of pass k runs in pass k over the row;
+// its result is known from pass k + 1 on. Ownership: values. Thread-safety: thread-compatible. Errors: INTERNAL only.
 // Tested by tests/unit/server/codegen/kernel_body_test.cc
 #pragma once
 
@@ -34,20 +33,20 @@ struct BodyParam {
 
 struct BodyInstr {
   enum class Kind : uint8_t { kLoad, kIndex, kOp, kReduction } kind = Kind::kOp;  // kOp: constants too
-  ScalarInstr scalar;             // kOp: args refer to BodyInstr ids; `type` holds for every kind
-  int32_t param = -1;             // kLoad
-  IndexExpr offset;               // kLoad: element offset; kIndex: the value
-  int32_t reduction = -1;         // kReduction: whose result it is
+  ScalarInstr scalar;      // kOp: args refer to BodyInstr ids; `type` holds for every kind
+  int32_t param = -1;      // kLoad
+  IndexExpr offset;        // kLoad: element offset; kIndex: the value
+  int32_t reduction = -1;  // kReduction: whose result it is
   bool full = false;
-  int32_t pass = 0;               // first pass (full) or point between passes (row) at which it can be computed
-  std::string hint;               // the op it stems from, for the name in the text
+  int32_t pass = 0;  // first pass (full) or point between passes (row) at which it can be computed
+  std::string hint;  // the op it stems from, for the name in the text
 };
 
 struct BodyReduction {
   ReductionKind kind = ReductionKind::kNone;
-  int32_t value = -1;             // full instruction
-  int32_t arg = -1;               // kArgmax, kArgmin: the i64 position
-  DType type = DType::kInvalid;   // of `value`
+  int32_t value = -1;            // full instruction
+  int32_t arg = -1;              // kArgmax, kArgmin: the i64 position
+  DType type = DType::kInvalid;  // of `value`
   int32_t pass = 0;
   bool returns_index() const { return kind == ReductionKind::kArgmax || kind == ReductionKind::kArgmin; }
 };
@@ -71,11 +70,11 @@ struct KernelBody {
   std::vector<int64_t> extents;
   std::vector<bool> reduced;
   std::vector<BodyParam> params;
-  std::vector<BodyInstr> instrs;       // topological
+  std::vector<BodyInstr> instrs;  // topological
   std::vector<BodyReduction> reductions;
   std::vector<BodyStore> stores;
   std::optional<BodyBound> bound;
-  int32_t passes = 0;                  // over the row; 0: everything is per row (or pointwise without reduced loops)
+  int32_t passes = 0;  // over the row; 0: everything is per row (or pointwise without reduced loops)
   int64_t row_count() const;
   int64_t reduced_count() const;
   bool has_reduced() const;
@@ -85,7 +84,8 @@ struct KernelBody {
 
 absl::StatusOr<KernelBody> BuildKernelBody(const lowering::LoopProgram& program, const fuser::FusionGroup& group);
 
-// Sets `full` and `pass` of everything and `passes` from the operands. Called after instructions were added or replaced.
+// Sets `full` and `pass` of everything and `passes` from the operands. Called after instructions were added or
+// replaced.
 void AssignPasses(KernelBody& body);
 // Drops extents of 1 and merges neighbouring loops of one kind wherever every index allows it.
 void CollapseLoops(KernelBody& body);
@@ -94,7 +94,8 @@ void RemoveDeadCode(KernelBody& body);
 // Renumbers the loop variables: the new variable i is the old order[i].
 void ReorderLoops(KernelBody& body, const std::vector<int32_t>& order);
 // Applies `values` to the loop variables everywhere; `extents` and `reduced` describe the new ones.
-void SubstituteLoops(KernelBody& body, const std::vector<IndexExpr>& values, std::vector<int64_t> extents, std::vector<bool> reduced);
+void SubstituteLoops(KernelBody& body, const std::vector<IndexExpr>& values, std::vector<int64_t> extents,
+                     std::vector<bool> reduced);
 
 // Readable text, for golden files.
 std::string PrintKernelBody(const KernelBody& body);

@@ -9,8 +9,8 @@
 namespace fuseline {
 
 struct KernelSource {
-  std::string entry;        // extern "C" name
-  std::string text;         // self-contained: prelude and kernel, no #include
+  std::string entry;  // extern "C" name
+  std::string text;   // self-contained: prelude and kernel, no #include
   Target target;
   bool fast_math = false;
 };

@@ -9,7 +9,8 @@ namespace {
 
 std::string Identifier(const std::string& hint) {
   std::string out;
-  for (char c : hint) out += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ? c : '_';
+  for (char c : hint)
+    out += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ? c : '_';
   return out;
 }
 
@@ -22,8 +23,8 @@ void TextWriter::Line(const std::string& text) {
 }
 
 ValueNames::ValueNames(const KernelBody& body) {
-  // "mul_0", "add_1": the op and a number of the kernel's own, so that equal kernels have equal texts. A second load of one tensor and
-  // steps within an op have numbers too.
+  // "mul_0", "add_1": the op and a number of the kernel's own, so that equal kernels have equal texts. A second load of
+  // one tensor and steps within an op have numbers too.
   std::set<std::string> loads;
   int32_t next = 0;
   for (size_t i = 0; i < body.instrs.size(); ++i) {
@@ -33,7 +34,8 @@ ValueNames::ValueNames(const KernelBody& body) {
       name = absl::StrCat("x_", Identifier(instr.hint));
       if (!loads.insert(name).second) name = absl::StrCat(name, "_", i);
     } else {
-      name = absl::StrCat(instr.hint.empty() ? "s" : Identifier(instr.hint) + "_", instr.hint.empty() ? static_cast<int32_t>(i) : next++);
+      name = absl::StrCat(instr.hint.empty() ? "s" : Identifier(instr.hint) + "_",
+                          instr.hint.empty() ? static_cast<int32_t>(i) : next++);
     }
     names_.push_back(std::move(name));
   }
@@ -80,12 +82,14 @@ std::string StatementEmitter::DefineLoad(int32_t instr, const std::string& eleme
   return absl::StrCat("const ", TypeOf(instr), " ", name(instr), " = ", printer_.FromStorage(storage, element), ";");
 }
 
-std::string StatementEmitter::Accumulate(int32_t reduction, const std::string& acc, const std::string& acc_at, const Outside& outside) {
+std::string StatementEmitter::Accumulate(int32_t reduction, const std::string& acc, const std::string& acc_at,
+                                         const Outside& outside) {
   const BodyReduction& r = body_.reductions[static_cast<size_t>(reduction)];
   const std::string value = Use(r.value, outside);
   if (!r.returns_index()) return absl::StrCat(acc, " = ", printer_.Combine(r.kind, r.type, acc, value), ";");
   const std::string at = Use(r.arg, outside);
-  return absl::StrCat("if (", printer_.Better(r.kind, r.type, acc, acc_at, value, at), ") ", acc, " = ", value, ", ", acc_at, " = ", at, ";");
+  return absl::StrCat("if (", printer_.Better(r.kind, r.type, acc, acc_at, value, at), ") ", acc, " = ", value, ", ",
+                      acc_at, " = ", at, ";");
 }
 
 }  // namespace fuseline::codegen

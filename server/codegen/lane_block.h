@@ -1,5 +1,5 @@
-// The part of a kernel's text that both emitters share: names of values, and the statements of one phase for one element (or lane).
-// Thread-safety: thread-compatible.
+// The part of a kernel's text that both emitters share: names of values, and the statements of one phase for one
+// element (or lane). Thread-safety: thread-compatible.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,14 @@ namespace fuseline::codegen {
 class TextWriter {
  public:
   void Line(const std::string& text);
-  void Open(const std::string& text) { Line(text + " {"); ++depth_; }
-  void Close(const std::string& tail = "") { --depth_; Line("}" + tail); }
+  void Open(const std::string& text) {
+    Line(text + " {");
+    ++depth_;
+  }
+  void Close(const std::string& tail = "") {
+    --depth_;
+    Line("}" + tail);
+  }
   // A preprocessor line, not indented.
   void Directive(const std::string& text) { text_ += text + "\n"; }
   const std::string& text() const { return text_; }

@@ -7,8 +7,8 @@
 
 namespace fuseline::codegen {
 
-// Sets arena_offset_bytes of every temporary, and arena_bytes. First fit in order of first use; a temporary lives from its first step to
-// its last, both included.
+// Sets arena_offset_bytes of every temporary, and arena_bytes. First fit in order of first use; a temporary lives from
+// its first step to its last, both included.
 void PlanMemory(LaunchPlan& plan);
 
 }  // namespace fuseline::codegen

@@ -1,7 +1,7 @@
-// The prelude: named functions that generated kernels call, so that a kernel's own text is plain and target-independent. Only the
-// functions that a kernel needs are emitted into its source.
-// Naming: fl_<scalar op>_<type>, for instance fl_exp_f32, fl_floor_div_i64; casts fl_cast_<from>_to_<to>; rounding to a 16- or 8-bit
-// float and back fl_round_<storage>; conversions between storage and compute type fl_load_<storage> / fl_store_<storage>.
+// The prelude: named functions that generated kernels call, so that a kernel's own text is plain and
+// target-independent. Only the functions that a kernel needs are emitted into its source. Naming: fl_<scalar
+// op>_<type>, for instance fl_exp_f32, fl_floor_div_i64; casts fl_cast_<from>_to_<to>; rounding to a 16- or 8-bit float
+// and back fl_round_<storage>; conversions between storage and compute type fl_load_<storage> / fl_store_<storage>.
 // Thread-safety: immutable after construction.
 #pragma once
 
@@ -23,8 +23,8 @@ class PreludeLibrary {
  public:
   explicit PreludeLibrary(std::vector<absl::Span<const PreludeFunction>> tables);
   bool Has(const std::string& name) const;
-  // The text of `names` and everything they need, each once, needed ones first. A name that is not there is a bug of the caller: it is
-  // rendered as an #error line, so that the compiler names it.
+  // The text of `names` and everything they need, each once, needed ones first. A name that is not there is a bug of
+  // the caller: it is rendered as an #error line, so that the compiler names it.
   std::string Render(const std::set<std::string>& names) const;
 
  private:

@@ -1,12 +1,13 @@
 // Prelude definitions written once for several types, and their expansion into a table of PreludeFunction.
 // A name or text contains tokens which are replaced for each type (or pair of types):
 //   @S suffix (f32)      @T C type (float)     @U unsigned type in which integer arithmetic wraps     @W width in bits
-//   @L suffix of C's math functions (f for float, nothing for double)       @B unsigned type of the same size as a float
+//   @L suffix of C's math functions (f for float, nothing for double)       @B unsigned type of the same size as a
+//   float
 //   @s @t @lo @hi        suffix, C type, least and greatest value of the second type of a pair
 // What a definition needs is found by itself: every identifier in its text that begins with fl_ or FL_.
 // Pipeline: tables of PreludeTemplate -> PreludeTable -> PreludeLibrary.
-// Ownership: a PreludeTable owns the texts which its span points into; the names and texts of templates must outlive it.
-// Thread-safety: immutable after construction.
+// Ownership: a PreludeTable owns the texts which its span points into; the names and texts of templates must outlive
+// it. Thread-safety: immutable after construction.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,18 @@ namespace fuseline::codegen {
 // Sets of types that a template is expanded for. The 16- and 8-bit floats have C type float: they are computed in f32.
 enum : uint32_t {
   kNoType = 0,  // the template is one definition, without tokens
-  kF32 = 1, kF64 = 2, kI64 = 4, kI32 = 8, kI16 = 16, kI8 = 32, kU8 = 64, kBool = 128,
-  kF16 = 256, kBf16 = 512, kF8e4m3 = 1024, kF8e5m2 = 2048,
+  kF32 = 1,
+  kF64 = 2,
+  kI64 = 4,
+  kI32 = 8,
+  kI16 = 16,
+  kI8 = 32,
+  kU8 = 64,
+  kBool = 128,
+  kF16 = 256,
+  kBf16 = 512,
+  kF8e4m3 = 1024,
+  kF8e5m2 = 2048,
   kFloats = kF32 | kF64,
   kSmallInts = kI16 | kI8 | kU8,
   kInts = kI64 | kI32 | kSmallInts,

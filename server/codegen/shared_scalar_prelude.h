@@ -1,5 +1,5 @@
-// The scalar functions whose definition is the same text for every target. Each begins with FL_FN, which the target's table defines,
-// and relies on the target's fl_bits_*, fl_from_bits_*, fl_abs_* and fl_fmod_* of floats.
+// The scalar functions whose definition is the same text for every target. Each begins with FL_FN, which the target's
+// table defines, and relies on the target's fl_bits_*, fl_from_bits_*, fl_abs_* and fl_fmod_* of floats.
 #pragma once
 
 #include "absl/types/span.h"

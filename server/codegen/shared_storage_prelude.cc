@@ -31,8 +31,8 @@ constexpr PreludeTemplate kTemplates[] = {
   return x != x ? x : fl_from_bits_f32(r);
 })"},
 
-    // Normal: the exponent's bias goes from 15 to 127. Subnormal: the mantissa as the low bits of 0.5, from which 0.5 is taken away; no
-    // operand is subnormal as an f32, which some processors are slow with.
+    // Normal: the exponent's bias goes from 15 to 127. Subnormal: the mantissa as the low bits of 0.5, from which 0.5
+    // is taken away; no operand is subnormal as an f32, which some processors are slow with.
     {"fl_load_f16", kNoType, kNoType,
      R"(FL_FN float fl_load_f16(fl_f16 a) {
   const unsigned m = (a.bits & 0x7fffu) << 13;
@@ -110,10 +110,8 @@ constexpr PreludeTemplate kTemplates[] = {
   const unsigned r = (int)a > 0x7f800000 ? 0x7eu | ((a >> 21) & 1u) : range;
   return {(unsigned char)(r | ((u >> 24) & 0x80u))};
 })"},
-    {"fl_store_@S", kF8e4m3 | kF8e5m2, kNoType,
-     "FL_FN fl_@S fl_store_@S(float a) { return fl_plain_store_@S(a); }"},
-    {"fl_load_f8e4m3", kNoType, kNoType,
-     "FL_FN float fl_load_f8e4m3(fl_f8e4m3 a) { return fl_plain_load_f8e4m3(a); }"},
+    {"fl_store_@S", kF8e4m3 | kF8e5m2, kNoType, "FL_FN fl_@S fl_store_@S(float a) { return fl_plain_store_@S(a); }"},
+    {"fl_load_f8e4m3", kNoType, kNoType, "FL_FN float fl_load_f8e4m3(fl_f8e4m3 a) { return fl_plain_load_f8e4m3(a); }"},
     {"fl_round_f8e5m2_f32", kNoType, kNoType,
      R"(FL_FN float fl_round_f8e5m2_f32(float x) {
   const unsigned u = fl_bits_f32(x);

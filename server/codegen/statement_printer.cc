@@ -44,21 +44,32 @@ std::string IntText(int64_t v, DType dtype) {
 
 int64_t LowestInt(DType dtype) {
   switch (dtype) {
-    case DType::kI64: return std::numeric_limits<int64_t>::min();
-    case DType::kI32: return std::numeric_limits<int32_t>::min();
-    case DType::kI16: return std::numeric_limits<int16_t>::min();
-    case DType::kI8: return std::numeric_limits<int8_t>::min();
-    default: return 0;
+    case DType::kI64:
+      return std::numeric_limits<int64_t>::min();
+    case DType::kI32:
+      return std::numeric_limits<int32_t>::min();
+    case DType::kI16:
+      return std::numeric_limits<int16_t>::min();
+    case DType::kI8:
+      return std::numeric_limits<int8_t>::min();
+    default:
+      return 0;
   }
 }
 int64_t HighestInt(DType dtype) {
   switch (dtype) {
-    case DType::kI64: return std::numeric_limits<int64_t>::max();
-    case DType::kI32: return std::numeric_limits<int32_t>::max();
-    case DType::kI16: return std::numeric_limits<int16_t>::max();
-    case DType::kI8: return std::numeric_limits<int8_t>::max();
-    case DType::kU8: return std::numeric_limits<uint8_t>::max();
-    default: return 1;
+    case DType::kI64:
+      return std::numeric_limits<int64_t>::max();
+    case DType::kI32:
+      return std::numeric_limits<int32_t>::max();
+    case DType::kI16:
+      return std::numeric_limits<int16_t>::max();
+    case DType::kI8:
+      return std::numeric_limits<int8_t>::max();
+    case DType::kU8:
+      return std::numeric_limits<uint8_t>::max();
+    default:
+      return 1;
   }
 }
 
@@ -66,16 +77,26 @@ int64_t HighestInt(DType dtype) {
 const char* InfixOf(ScalarOp op, DType type) {
   const bool is_float = IsFloat(type);
   switch (op) {
-    case ScalarOp::kAdd: return is_float ? "+" : nullptr;
-    case ScalarOp::kSub: return is_float ? "-" : nullptr;
-    case ScalarOp::kMul: return is_float ? "*" : nullptr;
-    case ScalarOp::kEq: return "==";
-    case ScalarOp::kNe: return "!=";
-    case ScalarOp::kLt: return "<";
-    case ScalarOp::kLe: return "<=";
-    case ScalarOp::kGt: return ">";
-    case ScalarOp::kGe: return ">=";
-    default: return nullptr;
+    case ScalarOp::kAdd:
+      return is_float ? "+" : nullptr;
+    case ScalarOp::kSub:
+      return is_float ? "-" : nullptr;
+    case ScalarOp::kMul:
+      return is_float ? "*" : nullptr;
+    case ScalarOp::kEq:
+      return "==";
+    case ScalarOp::kNe:
+      return "!=";
+    case ScalarOp::kLt:
+      return "<";
+    case ScalarOp::kLe:
+      return "<=";
+    case ScalarOp::kGt:
+      return ">";
+    case ScalarOp::kGe:
+      return ">=";
+    default:
+      return nullptr;
   }
 }
 
@@ -83,26 +104,41 @@ const char* InfixOf(ScalarOp op, DType type) {
 
 const char* ComputeTypeName(DType dtype) {
   switch (dtype) {
-    case DType::kF64: return "double";
-    case DType::kF32: return "float";
-    case DType::kI64: return "long long";
-    case DType::kI32: return "int";
-    case DType::kI16: return "short";
-    case DType::kI8: return "signed char";
-    case DType::kU8: return "unsigned char";
-    case DType::kBool: return "bool";
-    default: return "float";
+    case DType::kF64:
+      return "double";
+    case DType::kF32:
+      return "float";
+    case DType::kI64:
+      return "long long";
+    case DType::kI32:
+      return "int";
+    case DType::kI16:
+      return "short";
+    case DType::kI8:
+      return "signed char";
+    case DType::kU8:
+      return "unsigned char";
+    case DType::kBool:
+      return "bool";
+    default:
+      return "float";
   }
 }
 
 const char* StorageTypeName(DType dtype) {
   switch (dtype) {
-    case DType::kF16: return "fl_f16";
-    case DType::kBF16: return "fl_bf16";
-    case DType::kF8E4M3: return "fl_f8e4m3";
-    case DType::kF8E5M2: return "fl_f8e5m2";
-    case DType::kBool: return "unsigned char";
-    default: return ComputeTypeName(dtype);
+    case DType::kF16:
+      return "fl_f16";
+    case DType::kBF16:
+      return "fl_bf16";
+    case DType::kF8E4M3:
+      return "fl_f8e4m3";
+    case DType::kF8E5M2:
+      return "fl_f8e5m2";
+    case DType::kBool:
+      return "unsigned char";
+    default:
+      return ComputeTypeName(dtype);
   }
 }
 
@@ -110,7 +146,8 @@ std::string StatementPrinter::Constant(const ScalarInstr& instr) {
   const DType type = instr.type;
   if (IsBool(type)) return instr.constant.AsDouble() != 0 ? "true" : "false";
   if (IsInteger(type)) {
-    return IntText(instr.constant.kind == Literal::Kind::kFloat ? static_cast<int64_t>(instr.constant.f) : instr.constant.i, type);
+    return IntText(
+        instr.constant.kind == Literal::Kind::kFloat ? static_cast<int64_t>(instr.constant.f) : instr.constant.i, type);
   }
   const bool f32 = type == DType::kF32;
   const double v = f32 ? static_cast<double>(static_cast<float>(instr.constant.AsDouble())) : instr.constant.AsDouble();
@@ -125,12 +162,14 @@ std::string StatementPrinter::Constant(const ScalarInstr& instr) {
 std::string StatementPrinter::Index(const IndexExpr& expr, const VarName& var) const { return expr.ToString(var); }
 
 std::string StatementPrinter::FromStorage(DType dtype, const std::string& element) {
-  if (IsHalf(dtype) || IsF8(dtype) || IsBool(dtype)) return absl::StrCat(Function("fl_load_" + Name(dtype)), "(", element, ")");
+  if (IsHalf(dtype) || IsF8(dtype) || IsBool(dtype))
+    return absl::StrCat(Function("fl_load_" + Name(dtype)), "(", element, ")");
   return element;
 }
 
 std::string StatementPrinter::ToStorage(DType dtype, const std::string& value) {
-  if (IsHalf(dtype) || IsF8(dtype) || IsBool(dtype)) return absl::StrCat(Function("fl_store_" + Name(dtype)), "(", value, ")");
+  if (IsHalf(dtype) || IsF8(dtype) || IsBool(dtype))
+    return absl::StrCat(Function("fl_store_" + Name(dtype)), "(", value, ")");
   return value;
 }
 
@@ -146,11 +185,14 @@ std::string StatementPrinter::Operation(const BodyInstr& instr, DType operand_ty
       return absl::StrCat(args[0], " ? ", args[1], " : ", args[2]);
     case ScalarOp::kCast:
       if (operand_type == s.type) return args[0];
-      return absl::StrCat(Function(absl::StrCat("fl_cast_", Name(operand_type), "_to_", Name(s.type))), "(", args[0], ")");
+      return absl::StrCat(Function(absl::StrCat("fl_cast_", Name(operand_type), "_to_", Name(s.type))), "(", args[0],
+                          ")");
     case ScalarOp::kRound16:
-      return absl::StrCat(Function(absl::StrCat("fl_round_", Name(s.storage), "_", Name(operand_type))), "(", args[0], ")");
+      return absl::StrCat(Function(absl::StrCat("fl_round_", Name(s.storage), "_", Name(operand_type))), "(", args[0],
+                          ")");
     case ScalarOp::kBitcast:
-      return absl::StrCat(Function(absl::StrCat("fl_bitcast_", Name(s.storage), "_to_", Name(s.storage_to))), "(", args[0], ")");
+      return absl::StrCat(Function(absl::StrCat("fl_bitcast_", Name(s.storage), "_to_", Name(s.storage_to))), "(",
+                          args[0], ")");
     default:
       break;
   }
@@ -203,18 +245,27 @@ std::string StatementPrinter::Combine(ReductionKind kind, DType type, const std:
       if (IsFloat(type)) return absl::StrCat(a, " * ", b);
       op = "mul";
       break;
-    case ReductionKind::kAmax: op = "maximum"; break;
-    case ReductionKind::kAmin: op = "minimum"; break;
-    case ReductionKind::kAny: op = "logical_or"; break;
-    default: op = "logical_and"; break;
+    case ReductionKind::kAmax:
+      op = "maximum";
+      break;
+    case ReductionKind::kAmin:
+      op = "minimum";
+      break;
+    case ReductionKind::kAny:
+      op = "logical_or";
+      break;
+    default:
+      op = "logical_and";
+      break;
   }
   return absl::StrCat(Function(absl::StrCat("fl_", op, "_", Name(type))), "(", a, ", ", b, ")");
 }
 
-std::string StatementPrinter::Better(ReductionKind kind, DType type, const std::string& a, const std::string& ia, const std::string& b,
-                                     const std::string& ib) {
+std::string StatementPrinter::Better(ReductionKind kind, DType type, const std::string& a, const std::string& ia,
+                                     const std::string& b, const std::string& ib) {
   const char* which = kind == ReductionKind::kArgmax ? "max" : "min";
-  return absl::StrCat(Function(absl::StrCat("fl_better_", which, "_", Name(type))), "(", a, ", ", ia, ", ", b, ", ", ib, ")");
+  return absl::StrCat(Function(absl::StrCat("fl_better_", which, "_", Name(type))), "(", a, ", ", ia, ", ", b, ", ", ib,
+                      ")");
 }
 
 }  // namespace fuseline::codegen

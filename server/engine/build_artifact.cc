@@ -32,7 +32,8 @@ class StageClock {
 
 }  // namespace
 
-absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target& target, const CompileOptions& options) {
+absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target& target,
+                                           const CompileOptions& options) {
   GeneratedCode out;
   StageClock clock(out.stage_micros);
   FUSELINE_ASSIGN_OR_RETURN(out.loops, lowering::LowerGraph(canonical, options));
@@ -43,7 +44,8 @@ absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target&
   FUSELINE_ASSIGN_OR_RETURN(out.fusion, fuser::Fuse(out.loops, fuse));
   clock.Finish("fuse");
   FUSELINE_ASSIGN_OR_RETURN(out.kernels, codegen::GenerateKernels(out.loops, out.fusion, target, options));
-  for (size_t i = 0; i < out.kernels.plan.inputs.size(); ++i) out.kernels.plan.inputs[i].name = canonical.value(canonical.inputs[i]).name;
+  for (size_t i = 0; i < out.kernels.plan.inputs.size(); ++i)
+    out.kernels.plan.inputs[i].name = canonical.value(canonical.inputs[i]).name;
   for (size_t o = 0; o < out.kernels.plan.outputs.size(); ++o) {
     PlanTensor& t = out.kernels.plan.outputs[o];
     t.name = canonical.outputs[o].name;
@@ -85,15 +87,24 @@ std::string PrintLaunchPlan(const LaunchPlan& plan, const std::vector<KernelSour
     const PlanBuffer& b = plan.buffers[i];
     absl::StrAppend(&out, "buffer ", i, ": ");
     switch (b.kind) {
-      case PlanBuffer::Kind::kInput: absl::StrAppend(&out, "input ", b.index); break;
-      case PlanBuffer::Kind::kOutput: absl::StrAppend(&out, "output ", b.index); break;
-      case PlanBuffer::Kind::kConstant: absl::StrAppend(&out, "constant ", b.index); break;
-      case PlanBuffer::Kind::kTemporary: absl::StrAppend(&out, "arena at ", b.arena_offset_bytes); break;
+      case PlanBuffer::Kind::kInput:
+        absl::StrAppend(&out, "input ", b.index);
+        break;
+      case PlanBuffer::Kind::kOutput:
+        absl::StrAppend(&out, "output ", b.index);
+        break;
+      case PlanBuffer::Kind::kConstant:
+        absl::StrAppend(&out, "constant ", b.index);
+        break;
+      case PlanBuffer::Kind::kTemporary:
+        absl::StrAppend(&out, "arena at ", b.arena_offset_bytes);
+        break;
     }
     absl::StrAppend(&out, ", ", b.size_bytes, " bytes\n");
   }
   for (const PlanStep& s : plan.steps) {
-    absl::StrAppend(&out, "launch ", kernels[static_cast<size_t>(s.kernel)].entry, "(", absl::StrJoin(s.buffers, ", "), ")");
+    absl::StrAppend(&out, "launch ", kernels[static_cast<size_t>(s.kernel)].entry, "(", absl::StrJoin(s.buffers, ", "),
+                    ")");
     if (s.work_items > 0) {
       absl::StrAppend(&out, " over ", s.work_items, " items, at least ", s.work_grain, " a thread\n");
     } else {

@@ -23,7 +23,7 @@ namespace {
 
 // A request with its symbols bound, canonical, and its key.
 struct PreparedRequest {
-  Graph graph;       // verified and static, in the client's names
+  Graph graph;  // verified and static, in the client's names
   Graph canonical;
   FingerprintInputs key;
   Fingerprint fingerprint;
@@ -31,10 +31,11 @@ struct PreparedRequest {
 
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(EngineOptions options, std::unique_ptr<compiler::KernelCompiler> nvrtc, std::unique_ptr<compiler::KernelCompiler> host,
-             std::unique_ptr<executor::Executor> executor)
+  EngineImpl(EngineOptions options, std::unique_ptr<compiler::KernelCompiler> nvrtc,
+             std::unique_ptr<compiler::KernelCompiler> host, std::unique_ptr<executor::Executor> executor)
       : options_(std::move(options)), nvrtc_(std::move(nvrtc)), host_(std::move(host)), executor_(std::move(executor)) {
-    threads_ = options_.compile_threads > 0 ? options_.compile_threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    threads_ = options_.compile_threads > 0 ? options_.compile_threads
+                                            : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   }
 
   absl::Status OpenCache() {
@@ -48,7 +49,8 @@ class EngineImpl final : public Engine {
         cache_warning_ = absl::StrCat("serving without the disk cache: ", disk.status().message().data());
       }
     }
-    store_ = cache::MakeSingleFlightStore(cache::MakeMetricsStore(cache::MakeCheckedStore(std::move(store), kCodeGeneratorDigest)));
+    store_ = cache::MakeSingleFlightStore(
+        cache::MakeMetricsStore(cache::MakeCheckedStore(std::move(store), kCodeGeneratorDigest)));
     return absl::OkStatus();
   }
 
@@ -105,25 +107,28 @@ class EngineImpl final : public Engine {
       FUSELINE_ASSIGN_OR_RETURN(want, reference::Interpret(prepared.graph, inputs, request.options));
     }
     if (want.size() != run.execution.outputs.size()) {
-      return InvalidArgument(ErrorReason::kTensorMismatch, "expected",
-                             absl::StrCat("the graph returns ", run.execution.outputs.size(), " values, ", want.size(), " are expected"));
+      return InvalidArgument(
+          ErrorReason::kTensorMismatch, "expected",
+          absl::StrCat("the graph returns ", run.execution.outputs.size(), " values, ", want.size(), " are expected"));
     }
     result.passed = true;
     for (size_t i = 0; i < want.size(); ++i) {
-      result.outputs.push_back(CompareTensors(prepared.graph.outputs[i].name, run.execution.outputs[i], want[i], tolerance));
+      result.outputs.push_back(
+          CompareTensors(prepared.graph.outputs[i].name, run.execution.outputs[i], want[i], tolerance));
       result.passed = result.passed && result.outputs.back().passed();
     }
     return result;
   }
 
-  absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
-                                              int iterations) override {
+  absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+                                              int warmup, int iterations) override {
     return executor_->Bench(artifact, inputs, warmup, iterations);
   }
 
   absl::StatusOr<StageDump> DumpStages(const CompileRequest& request) override {
     FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, nullptr));
-    FUSELINE_ASSIGN_OR_RETURN(const GeneratedCode code, GenerateCode(prepared.canonical, request.target, request.options));
+    FUSELINE_ASSIGN_OR_RETURN(const GeneratedCode code,
+                              GenerateCode(prepared.canonical, request.target, request.options));
     StageDump dump;
     dump.stages.emplace_back("graph", PrintGraph(prepared.graph));
     dump.stages.emplace_back("canonical", PrintGraph(prepared.canonical));
@@ -188,7 +193,8 @@ class EngineImpl final : public Engine {
 
   // `inputs`: where symbols that the request leaves open take their sizes from; may be null.
   absl::StatusOr<PreparedRequest> Prepare(const CompileRequest& request, const std::vector<Tensor>* inputs) const {
-    if (draining_) return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "the server is shutting down");
+    if (draining_)
+      return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "the server is shutting down");
     FUSELINE_RETURN_IF_ERROR(CompilerFor(request.target).Available());
     PreparedRequest out;
     out.graph = request.graph;
@@ -225,8 +231,9 @@ class EngineImpl final : public Engine {
 
   static absl::Status CheckInputs(const Graph& graph, const std::vector<Tensor>& inputs) {
     if (inputs.size() != graph.inputs.size()) {
-      return InvalidArgument(ErrorReason::kTensorMismatch, "inputs",
-                             absl::StrCat("the graph has ", graph.inputs.size(), " inputs, ", inputs.size(), " tensors were given"));
+      return InvalidArgument(
+          ErrorReason::kTensorMismatch, "inputs",
+          absl::StrCat("the graph has ", graph.inputs.size(), " inputs, ", inputs.size(), " tensors were given"));
     }
     for (size_t i = 0; i < inputs.size(); ++i) {
       const TensorType& want = graph.type(graph.inputs[i]);
@@ -285,8 +292,9 @@ class EngineImpl final : public Engine {
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<executor::Executor> executor, executor::Executor::Create(options.executor));
-  auto engine = std::make_unique<EngineImpl>(options, compiler::MakeNvrtcCompiler(options.nvrtc_search_paths),
-                                             compiler::MakeHostCompiler(options.host_compiler, ""), std::move(executor));
+  auto engine =
+      std::make_unique<EngineImpl>(options, compiler::MakeNvrtcCompiler(options.nvrtc_search_paths),
+                                   compiler::MakeHostCompiler(options.host_compiler, ""), std::move(executor));
   FUSELINE_RETURN_IF_ERROR(engine->OpenCache());
   return std::unique_ptr<Engine>(std::move(engine));
 }

@@ -23,29 +23,29 @@
 namespace fuseline {
 
 struct EngineOptions {
-  std::string cache_dir;                        // empty: no disk level
+  std::string cache_dir;  // empty: no disk level
   int64_t cache_memory_bytes = 256ll << 20;
   int64_t cache_disk_bytes = 16ll << 30;
-  int compile_threads = 0;                      // 0: one for each core
+  int compile_threads = 0;  // 0: one for each core
   std::vector<std::string> nvrtc_search_paths;
-  std::string host_compiler;                    // empty: found
+  std::string host_compiler;  // empty: found
   GraphLimits limits;
   executor::ExecutorOptions executor;
 };
 
 struct CompileRequest {
-  Graph graph;                  // parsed; verified by the engine
-  SymbolSizes symbols;          // of the graph's symbolic dims
+  Graph graph;          // parsed; verified by the engine
+  SymbolSizes symbols;  // of the graph's symbolic dims
   Target target;
   CompileOptions options;
-  bool bypass_cache = false;    // build anew and do not store
+  bool bypass_cache = false;  // build anew and do not store
 };
 
 struct CompileResult {
   ArtifactPtr artifact;
   cache::Outcome outcome = cache::Outcome::kMiss;
   absl::Duration elapsed;
-  absl::Duration build_time;    // 0 on a hit
+  absl::Duration build_time;  // 0 on a hit
 };
 
 struct ExecuteResult {
@@ -64,7 +64,7 @@ struct TargetInfo {
   Target target;
   bool can_compile = false;
   bool can_execute = false;
-  std::string reason;           // why not, and what to install
+  std::string reason;  // why not, and what to install
 };
 
 struct EngineInfo {
@@ -76,7 +76,8 @@ struct EngineInfo {
 
 // The stages of one compilation, printed: for `compile --emit`, `explain --dump` and golden tests.
 struct StageDump {
-  std::vector<std::pair<std::string, std::string>> stages;  // "graph", "canonical", "loops", "fusion", "bodies", "plan", "source", for CUDA "ptx"
+  std::vector<std::pair<std::string, std::string>>
+      stages;  // "graph", "canonical", "loops", "fusion", "bodies", "plan", "source", for CUDA "ptx"
 };
 
 // Thread-safe.
@@ -93,13 +94,14 @@ class Engine {
   // Symbolic dims that the request does not bind are solved from the inputs' shapes.
   virtual absl::StatusOr<ExecuteResult> Execute(const CompileRequest& request, const std::vector<Tensor>& inputs,
                                                 const executor::ExecuteOptions& options) = 0;
-  virtual absl::StatusOr<executor::Execution> ExecuteArtifact(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+  virtual absl::StatusOr<executor::Execution> ExecuteArtifact(const ArtifactPtr& artifact,
+                                                              const std::vector<Tensor>& inputs,
                                                               const executor::ExecuteOptions& options) = 0;
   // Runs the graph and the reference interpreter. `expected`: compare with these instead, where not empty.
   virtual absl::StatusOr<VerifyResult> Verify(const CompileRequest& request, const std::vector<Tensor>& inputs,
                                               const std::vector<Tensor>& expected, const Tolerance& tolerance) = 0;
-  virtual absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
-                                                      int iterations) = 0;
+  virtual absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+                                                      int warmup, int iterations) = 0;
   virtual absl::StatusOr<StageDump> DumpStages(const CompileRequest& request) = 0;
   virtual EngineInfo Info() const = 0;
   virtual cache::StoreStats CacheStats() const = 0;

@@ -24,18 +24,42 @@ int64_t BodyCost(const lowering::LoopNode& node) {
       case ScalarOp::kQuotient:
         cost += 2;
         break;
-      case ScalarOp::kDiv: case ScalarOp::kSqrt: case ScalarOp::kRsqrt: case ScalarOp::kFloorDiv: case ScalarOp::kTruncDiv:
-      case ScalarOp::kRemainder: case ScalarOp::kFmod:
+      case ScalarOp::kDiv:
+      case ScalarOp::kSqrt:
+      case ScalarOp::kRsqrt:
+      case ScalarOp::kFloorDiv:
+      case ScalarOp::kTruncDiv:
+      case ScalarOp::kRemainder:
+      case ScalarOp::kFmod:
         cost += 8;
         break;
-      case ScalarOp::kExp: case ScalarOp::kExp2: case ScalarOp::kExpm1: case ScalarOp::kLog: case ScalarOp::kLog2:
-      case ScalarOp::kLog10: case ScalarOp::kLog1p: case ScalarOp::kSin: case ScalarOp::kCos: case ScalarOp::kTan:
-      case ScalarOp::kAsin: case ScalarOp::kAcos: case ScalarOp::kAtan: case ScalarOp::kSinh: case ScalarOp::kCosh:
-      case ScalarOp::kTanh: case ScalarOp::kAsinh: case ScalarOp::kAcosh: case ScalarOp::kAtanh: case ScalarOp::kErf:
-      case ScalarOp::kErfc: case ScalarOp::kAtan2: case ScalarOp::kHypot:
+      case ScalarOp::kExp:
+      case ScalarOp::kExp2:
+      case ScalarOp::kExpm1:
+      case ScalarOp::kLog:
+      case ScalarOp::kLog2:
+      case ScalarOp::kLog10:
+      case ScalarOp::kLog1p:
+      case ScalarOp::kSin:
+      case ScalarOp::kCos:
+      case ScalarOp::kTan:
+      case ScalarOp::kAsin:
+      case ScalarOp::kAcos:
+      case ScalarOp::kAtan:
+      case ScalarOp::kSinh:
+      case ScalarOp::kCosh:
+      case ScalarOp::kTanh:
+      case ScalarOp::kAsinh:
+      case ScalarOp::kAcosh:
+      case ScalarOp::kAtanh:
+      case ScalarOp::kErf:
+      case ScalarOp::kErfc:
+      case ScalarOp::kAtan2:
+      case ScalarOp::kHypot:
         cost += 16;
         break;
-      case ScalarOp::kPow: case ScalarOp::kLgamma:
+      case ScalarOp::kPow:
+      case ScalarOp::kLgamma:
         cost += 48;
         break;
       default:

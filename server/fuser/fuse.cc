@@ -146,8 +146,8 @@ class Fuser {
     return out;
   }
 
-  // A new group runs right after those that it reads from. As early as can be: what is made of inputs alone comes before everything,
-  // and so does not keep its readers from joining the groups of their other operands.
+  // A new group runs right after those that it reads from. As early as can be: what is made of inputs alone comes
+  // before everything, and so does not keep its readers from joining the groups of their other operands.
   void StartGroup(LoopNodeId v, int32_t after) {
     OpenGroup g;
     SetDomain(g, node(v));
@@ -157,8 +157,8 @@ class Fuser {
     AddMember(v, static_cast<int32_t>(groups_.size() - 1));
   }
 
-  // A number between that of `after` and that of the next group. Where there is none left, all groups are numbered anew, which happens
-  // once in some thirty insertions at one place.
+  // A number between that of `after` and that of the next group. Where there is none left, all groups are numbered
+  // anew, which happens once in some thirty insertions at one place.
   int64_t OrderAfter(int32_t after) {
     constexpr int64_t kGap = int64_t{1} << 30;
     if (by_order_.empty()) return 0;
@@ -188,7 +188,8 @@ class Fuser {
     g.split = g.is_reduction && NeedsSplit(g);
   }
 
-  // Whether whole rows leave most of the machine idle. Columns (reduced dim not innermost) are served in tiles of neighbouring rows.
+  // Whether whole rows leave most of the machine idle. Columns (reduced dim not innermost) are served in tiles of
+  // neighbouring rows.
   bool NeedsSplit(const OpenGroup& g) const {
     const int64_t reduced = g.rows == 0 ? 0 : g.count / g.rows;
     int64_t tasks = g.rows;
@@ -258,7 +259,8 @@ class Fuser {
 
   bool TooManyTensors(LoopNodeId v, const OpenGroup& group) const {
     size_t tensors = group.external.size() + static_cast<size_t>(std::max<int64_t>(group.open_tensors, 0)) + 1;
-    for (const LoopInput& in : node(v).inputs) tensors += in.tensor != lowering::kIndexValue && !group.external.contains(in.tensor);
+    for (const LoopInput& in : node(v).inputs)
+      tensors += in.tensor != lowering::kIndexValue && !group.external.contains(in.tensor);
     return tensors > kMaxTensorsOfGroup;
   }
 
@@ -266,7 +268,8 @@ class Fuser {
     OpenGroup& group = groups_[static_cast<size_t>(g)];
     const LoopNode& n = node(v);
     if (ElementCount(n.domain) == group.count && group.count != 0) {
-      const bool same = group.is_reduction && CollapseRows(n.domain, n.reduced) == CollapseRows(group.domain, group.reduced);
+      const bool same =
+          group.is_reduction && CollapseRows(n.domain, n.reduced) == CollapseRows(group.domain, group.reduced);
       if (group.is_reduction && !same) return Refuse(reason, "reductions over different dims");
       if (!group.is_reduction) {
         // Full members of a pointwise group may feed a reduction; its loops become the reduction's.
@@ -296,7 +299,8 @@ class Fuser {
     return false;
   }
 
-  // Whether each member that v reads is where v's loops are: at the same element, at the same row, or recomputable elsewhere.
+  // Whether each member that v reads is where v's loops are: at the same element, at the same row, or recomputable
+  // elsewhere.
   bool AccessesFit(LoopNodeId v, int32_t g, Level level, std::string& reason) const {
     const OpenGroup& group = groups_[static_cast<size_t>(g)];
     const LoopNode& n = node(v);
@@ -308,7 +312,8 @@ class Fuser {
       const bool full_member = t.element_count() == group.count && !node(u).is_reduction();
       const bool dependent = node(u).is_reduction() || after_reduction_[static_cast<size_t>(u)];
       if (group.split && dependent && level == Level::kFull) {
-        return Refuse(reason, "the reduction is split over several blocks: its result is known only in the next kernel");
+        return Refuse(reason,
+                      "the reduction is split over several blocks: its result is known only in the next kernel");
       }
       const IndexExpr at = Flatten(in.index, t.shape);
       if (level == Level::kFull && full_member && at == Flatten(IdentityIndex(n.domain), n.domain)) continue;
@@ -320,13 +325,16 @@ class Fuser {
         return Refuse(reason, "recomputing the value at other elements costs more than storing it");
       }
       if (NodeTooComplex(in)) return Refuse(reason, "the index expression is too complex");
-      // A value that is still needed elsewhere, and is of another size than the loops, could not be stored by this kernel.
+      // A value that is still needed elsewhere, and is of another size than the loops, could not be stored by this
+      // kernel.
       if (!full_member && !row_member) return Refuse(reason, "the loops differ");
     }
     return true;
   }
 
-  static bool NodeTooComplex(const LoopInput& in) { return lowering::NodeCount(in.index) > lowering::kMaxIndexNodes / 2; }
+  static bool NodeTooComplex(const LoopInput& in) {
+    return lowering::NodeCount(in.index) > lowering::kMaxIndexNodes / 2;
+  }
 
   // The row-major number of the row that an element of `domain` belongs to.
   static IndexExpr RowIndex(const OpenGroup& group, const Shape& domain) {
@@ -361,7 +369,8 @@ class Fuser {
       bytes += tensor(t).size_bytes();
       if (tensor(t).output >= 0) return Refuse(reason, "the value is returned and is of another shape than the loops");
     }
-    if (uses.empty() || group.open_tensors != closed) return Refuse(reason, "the loops differ and the value is needed elsewhere");
+    if (uses.empty() || group.open_tensors != closed)
+      return Refuse(reason, "the loops differ and the value is needed elsewhere");
     const CostModel& m = options_.cost;
     const double recompute = static_cast<double>(cost) * static_cast<double>(ElementCount(n.domain)) / m.ops_per_micro;
     const double store = 2.0 * static_cast<double>(bytes) / m.bytes_per_micro + m.launch_micros;
@@ -377,20 +386,25 @@ class Fuser {
   const LoopProgram& program_;
   const FuseOptions& options_;
   std::vector<OpenGroup> groups_;
-  std::map<int64_t, int32_t> by_order_;     // order -> group
+  std::map<int64_t, int32_t> by_order_;  // order -> group
   std::vector<int32_t> group_of_;
-  std::vector<bool> after_reduction_;       // depends on a reduction of its own group
-  std::vector<int64_t> outside_uses_;       // readers of a tensor outside its producer's group, and 1 if it is returned
-  std::vector<int64_t> private_cost_;       // operations to compute a node from what its group reads (an upper bound)
+  std::vector<bool> after_reduction_;  // depends on a reduction of its own group
+  std::vector<int64_t> outside_uses_;  // readers of a tensor outside its producer's group, and 1 if it is returned
+  std::vector<int64_t> private_cost_;  // operations to compute a node from what its group reads (an upper bound)
   absl::flat_hash_map<TensorId, std::vector<int32_t>> readers_;
   std::vector<FusionRefusalNote> refusals_;
 };
 
-// After the partition: which tensors cross kernels, which of them are cheaper to recompute, and what each kernel loads and stores.
+// After the partition: which tensors cross kernels, which of them are cheaper to recompute, and what each kernel loads
+// and stores.
 class BoundaryPass {
  public:
   BoundaryPass(const LoopProgram& program, const FuseOptions& options, FusionPlan& plan)
-      : program_(program), options_(options), plan_(plan), home_(program.nodes.size(), -1), needed_(program.tensors.size(), false) {
+      : program_(program),
+        options_(options),
+        plan_(plan),
+        home_(program.nodes.size(), -1),
+        needed_(program.tensors.size(), false) {
     for (size_t g = 0; g < plan.groups.size(); ++g) {
       for (LoopNodeId n : plan.groups[g].nodes) home_[static_cast<size_t>(n)] = static_cast<int32_t>(g);
     }
@@ -400,9 +414,9 @@ class BoundaryPass {
   // From the last group to the first, so that a group's needs are known before those of the groups it reads from.
   void Run() {
     for (size_t g = plan_.groups.size(); g-- > 0;) FinishGroup(plan_.groups[g], static_cast<int32_t>(g));
-    plan_.groups.erase(std::remove_if(plan_.groups.begin(), plan_.groups.end(),
-                                      [](const FusionGroup& g) { return g.stored.empty(); }),
-                       plan_.groups.end());
+    plan_.groups.erase(
+        std::remove_if(plan_.groups.begin(), plan_.groups.end(), [](const FusionGroup& g) { return g.stored.empty(); }),
+        plan_.groups.end());
   }
 
  private:
@@ -475,7 +489,8 @@ class BoundaryPass {
     }
   }
 
-  // The nodes that compute `t` from values that are in memory anyway, if computing them again is cheaper than storing and loading `t`.
+  // The nodes that compute `t` from values that are in memory anyway, if computing them again is cheaper than storing
+  // and loading `t`.
   std::optional<std::vector<LoopNodeId>> CheapClosure(const FusionGroup& group, TensorId t, int64_t count,
                                                       const absl::flat_hash_set<TensorId>& loads) const {
     if (needed_[static_cast<size_t>(t)]) return std::nullopt;  // stored in any case
@@ -488,7 +503,8 @@ class BoundaryPass {
       const TensorId at = work.back();
       work.pop_back();
       const LoopTensor& tensor = program_.tensor(at);
-      const bool leaf = !Computed(at) || needed_[static_cast<size_t>(at)] || program_.node(tensor.producer).is_reduction();
+      const bool leaf =
+          !Computed(at) || needed_[static_cast<size_t>(at)] || program_.node(tensor.producer).is_reduction();
       if (leaf) {
         if (at == t) return std::nullopt;
         if (!loads.contains(at)) extra_bytes += tensor.size_bytes();

@@ -40,7 +40,8 @@ absl::Status VerifyFusionPlan(const LoopProgram& program, const FusionPlan& plan
     for (LoopNodeId id : g.nodes) {
       const lowering::LoopNode& n = program.node(id);
       if (!n.is_reduction()) continue;
-      if (ElementCount(n.kept_shape()) != rows || ElementCount(n.domain) != rows * reduced) return broken("F4", n.tensor);
+      if (ElementCount(n.kept_shape()) != rows || ElementCount(n.domain) != rows * reduced)
+        return broken("F4", n.tensor);
     }
     for (TensorId t : g.stored) {
       if (in_memory[static_cast<size_t>(t)]) return broken("F2", t);
@@ -64,7 +65,8 @@ std::string PrintFusionPlan(const LoopProgram& program, const FusionPlan& plan) 
     const FusionGroup& g = plan.groups[i];
     std::vector<std::string> dims;
     for (size_t d = 0; d < g.domain.size(); ++d) dims.push_back(absl::StrCat(g.reduced[d] ? "r" : "", g.domain[d]));
-    absl::StrAppend(&out, "group ", i, ": ", g.is_reduction() ? (g.split ? "split reduction" : "reduction") : "pointwise", " over [",
+    absl::StrAppend(&out, "group ", i, ": ",
+                    g.is_reduction() ? (g.split ? "split reduction" : "reduction") : "pointwise", " over [",
                     absl::StrJoin(dims, ", "), "]\n  reads ", names(g.loads), "\n");
     for (LoopNodeId id : g.nodes) {
       absl::StrAppend(&out, "  ", program.tensor(program.node(id).tensor).name, " = ", program.node(id).label, "\n");
@@ -72,7 +74,8 @@ std::string PrintFusionPlan(const LoopProgram& program, const FusionPlan& plan) 
     absl::StrAppend(&out, "  writes ", names(g.stored), "\n");
   }
   for (const FusionRefusalNote& r : plan.refusals) {
-    absl::StrAppend(&out, "not fused: ", program.tensor(r.producer).name, " -> ", program.tensor(r.consumer).name, ": ", r.reason, "\n");
+    absl::StrAppend(&out, "not fused: ", program.tensor(r.producer).name, " -> ", program.tensor(r.consumer).name, ": ",
+                    r.reason, "\n");
   }
   return out;
 }

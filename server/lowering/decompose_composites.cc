@@ -17,9 +17,15 @@ absl::StatusOr<ValueId> AddLiteral(GraphBuilder& builder, const Literal& literal
   attrs["shape"] = std::vector<int64_t>{};
   attrs["dtype"] = dtype;
   switch (literal.kind) {
-    case Literal::Kind::kInt: attrs["value"] = literal.i; break;
-    case Literal::Kind::kFloat: attrs["value"] = literal.f; break;
-    case Literal::Kind::kBool: attrs["value"] = literal.i != 0; break;
+    case Literal::Kind::kInt:
+      attrs["value"] = literal.i;
+      break;
+    case Literal::Kind::kFloat:
+      attrs["value"] = literal.f;
+      break;
+    case Literal::Kind::kBool:
+      attrs["value"] = literal.i != 0;
+      break;
   }
   return builder.Add("full", {}, std::move(attrs));
 }
@@ -74,7 +80,8 @@ absl::StatusOr<DecomposedGraph> DecomposeComposites(const Graph& graph) {
       }
       FUSELINE_ASSIGN_OR_RETURN(results, builder.AddNode(node.op, operands, node.attrs));
     }
-    if (results.size() != node.results.size()) return Internal(node.op + ": decomposition gives the wrong number of results");
+    if (results.size() != node.results.size())
+      return Internal(node.op + ": decomposition gives the wrong number of results");
     for (size_t r = 0; r < results.size(); ++r) {
       if (builder.type(results[r]).dims != graph.type(node.results[r]).dims ||
           builder.type(results[r]).dtype != graph.type(node.results[r]).dtype) {

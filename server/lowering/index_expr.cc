@@ -16,7 +16,8 @@ using Term = IndexExpr::Term;
 int64_t FloorDivInt(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 int64_t ModInt(int64_t a, int64_t b) { return a - FloorDivInt(a, b) * b; }
 
-// A total order on terms without their coefficients. Operands are compared by value; sizes are bounded by kMaxIndexNodes.
+// A total order on terms without their coefficients. Operands are compared by value; sizes are bounded by
+// kMaxIndexNodes.
 int CompareExpr(const IndexExpr& a, const IndexExpr& b);
 int CompareAtom(const Term& a, const Term& b) {
   if (a.kind != b.kind) return a.kind < b.kind ? -1 : 1;
@@ -166,8 +167,8 @@ std::string IndexExpr::ToString(const std::function<std::string(int32_t)>& name)
       const bool simple = t.operand->terms_.size() == 1 && t.operand->constant_ == 0 &&
                           t.operand->terms_[0].coefficient == 1 && t.operand->terms_[0].kind == Term::Kind::kVar;
       const std::string inner = t.operand->ToString(name);
-      atom = absl::StrCat("(", simple ? inner : absl::StrCat("(", inner, ")"), t.kind == Term::Kind::kMod ? " % " : " / ",
-                          t.divisor, ")");
+      atom = absl::StrCat("(", simple ? inner : absl::StrCat("(", inner, ")"),
+                          t.kind == Term::Kind::kMod ? " % " : " / ", t.divisor, ")");
     }
     if (out.empty()) {
       out = t.coefficient == 1 ? atom : absl::StrCat(t.coefficient, "*", atom);
@@ -214,8 +215,8 @@ IndexRange RangeOf(const IndexExpr& expr, absl::Span<const int64_t> extents) {
 
 namespace {
 
-// Adds the least multiple of `divisor` that makes `expr` non-negative, so that the emitters' truncating division and remainder are the
-// floor ones.
+// Adds the least multiple of `divisor` that makes `expr` non-negative, so that the emitters' truncating division and
+// remainder are the floor ones.
 IndexExpr MakeNonNegative(const IndexExpr& expr, int64_t low, int64_t divisor, int64_t* multiples) {
   *multiples = low >= 0 ? 0 : (-low + divisor - 1) / divisor;
   return expr + IndexExpr::Const(*multiples * divisor);
@@ -292,7 +293,8 @@ IndexExpr FloorDiv(const IndexExpr& expr, int64_t divisor, absl::Span<const int6
       return quotient + FloorDiv(*t.operand, t.divisor * divisor, extents);  // (x / a) / b = x / (a*b)
     }
     if (t.kind == Term::Kind::kMod && t.divisor % divisor == 0) {
-      return quotient + Mod(FloorDiv(*t.operand, divisor, extents), t.divisor / divisor, extents);  // (x % ab) / b = (x / b) % a
+      return quotient +
+             Mod(FloorDiv(*t.operand, divisor, extents), t.divisor / divisor, extents);  // (x % ab) / b = (x / b) % a
     }
   }
   int64_t multiples;
@@ -363,7 +365,8 @@ IndexExpr Flatten(absl::Span<const IndexExpr> index, absl::Span<const int64_t> s
   return b.Build();
 }
 
-std::vector<IndexExpr> Unflatten(const IndexExpr& flat, absl::Span<const int64_t> shape, absl::Span<const int64_t> extents) {
+std::vector<IndexExpr> Unflatten(const IndexExpr& flat, absl::Span<const int64_t> shape,
+                                 absl::Span<const int64_t> extents) {
   std::vector<IndexExpr> out(shape.size());
   int64_t stride = 1;
   for (size_t i = shape.size(); i-- > 0;) {

@@ -1,9 +1,8 @@
-// Integer index expressions over loop variables: sums of terms, where a term is a coefficient times a variable, a floor division or a
-// remainder by a positive constant. Views become maps made of these; the constructors simplify with the variables' ranges.
-// Pipeline: view rules -> IndexExpr -> LoopProgram -> offsets in kernels.
-// Units: elements. Ownership: values that share immutable parts. Thread-safety: immutable.
-// Complexity: every function is linear in the expression, whose size callers bound by kMaxIndexNodes.
-// Tested by tests/unit/lowering/index_expr_test.cc
+// Integer index expressions over loop variables: sums of terms, where a term is a coefficient times a variable, a floor
+// division or a remainder by a positive constant. Views become maps made of these; the constructors simplify with the
+// variables' ranges. Pipeline: view rules -> IndexExpr -> LoopProgram -> offsets in kernels. Units: elements.
+// Ownership: values that share immutable parts. Thread-safety: immutable. Complexity: every function is linear in the
+// expression, whose size callers bound by kMaxIndexNodes. Tested by tests/unit/lowering/index_expr_test.cc
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,8 @@
 
 namespace fuseline::lowering {
 
-// Past this many nodes an expression is not composed any further: the value is stored instead, so that chains of views that do not
-// simplify stay linear. 64 is several times what the views of a transformer need.
+// Past this many nodes an expression is not composed any further: the value is stored instead, so that chains of views
+// that do not simplify stay linear. 64 is several times what the views of a transformer need.
 inline constexpr int kMaxIndexNodes = 64;
 
 class IndexExpr {
@@ -79,7 +78,8 @@ std::vector<IndexExpr> SubstituteAll(absl::Span<const IndexExpr> exprs, absl::Sp
 
 // The row-major position of `index` in `shape`, and back.
 IndexExpr Flatten(absl::Span<const IndexExpr> index, absl::Span<const int64_t> shape);
-std::vector<IndexExpr> Unflatten(const IndexExpr& flat, absl::Span<const int64_t> shape, absl::Span<const int64_t> extents);
+std::vector<IndexExpr> Unflatten(const IndexExpr& flat, absl::Span<const int64_t> shape,
+                                 absl::Span<const int64_t> extents);
 // d0, d1, …; a dim of size 1 becomes 0.
 std::vector<IndexExpr> IdentityIndex(absl::Span<const int64_t> shape);
 int NodeCount(absl::Span<const IndexExpr> exprs);

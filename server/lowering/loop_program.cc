@@ -13,22 +13,33 @@ namespace {
 
 const char* ReductionName(ReductionKind kind) {
   switch (kind) {
-    case ReductionKind::kNone: return "none";
-    case ReductionKind::kSum: return "sum";
-    case ReductionKind::kProd: return "prod";
-    case ReductionKind::kAmax: return "amax";
-    case ReductionKind::kAmin: return "amin";
-    case ReductionKind::kAny: return "any";
-    case ReductionKind::kAll: return "all";
-    case ReductionKind::kArgmax: return "argmax";
-    case ReductionKind::kArgmin: return "argmin";
-    case ReductionKind::kVarMean: return "var_mean";
+    case ReductionKind::kNone:
+      return "none";
+    case ReductionKind::kSum:
+      return "sum";
+    case ReductionKind::kProd:
+      return "prod";
+    case ReductionKind::kAmax:
+      return "amax";
+    case ReductionKind::kAmin:
+      return "amin";
+    case ReductionKind::kAny:
+      return "any";
+    case ReductionKind::kAll:
+      return "all";
+    case ReductionKind::kArgmax:
+      return "argmax";
+    case ReductionKind::kArgmin:
+      return "argmin";
+    case ReductionKind::kVarMean:
+      return "var_mean";
   }
   return "?";
 }
 
 std::string PrintIndex(const std::vector<IndexExpr>& index) {
-  return absl::StrCat("[", absl::StrJoin(index, ", ", [](std::string* s, const IndexExpr& e) { s->append(e.ToString()); }), "]");
+  return absl::StrCat(
+      "[", absl::StrJoin(index, ", ", [](std::string* s, const IndexExpr& e) { s->append(e.ToString()); }), "]");
 }
 
 std::string PrintConstant(const ScalarInstr& instr) {
@@ -69,9 +80,11 @@ absl::Status Broken(const char* constraint, const LoopProgram& program, const Lo
 
 absl::Status VerifyNode(const LoopProgram& program, LoopNodeId id) {
   const LoopNode& node = program.node(id);
-  if (node.tensor < 0 || program.tensor(node.tensor).producer != id) return Broken("L5", program, node, "not its producer");
+  if (node.tensor < 0 || program.tensor(node.tensor).producer != id)
+    return Broken("L5", program, node, "not its producer");
   const Shape expected = node.is_reduction() ? node.kept_shape() : node.domain;
-  if (program.tensor(node.tensor).shape != expected) return Broken("L4", program, node, "shape is not that of the domain");
+  if (program.tensor(node.tensor).shape != expected)
+    return Broken("L4", program, node, "shape is not that of the domain");
   if (node.is_reduction() && (node.reduction == ReductionKind::kNone || node.reduced.size() != node.domain.size())) {
     return Broken("L4", program, node, "reduction without kind or dims");
   }
@@ -79,7 +92,8 @@ absl::Status VerifyNode(const LoopProgram& program, LoopNodeId id) {
   for (const LoopInput& in : node.inputs) {
     if (in.tensor == kIndexValue) continue;
     const LoopTensor& t = program.tensor(in.tensor);
-    if (t.kind == LoopTensor::Kind::kComputed && t.producer >= id) return Broken("L1", program, node, "reads a later tensor");
+    if (t.kind == LoopTensor::Kind::kComputed && t.producer >= id)
+      return Broken("L1", program, node, "reads a later tensor");
     if (in.index.size() != t.shape.size()) return Broken("L2", program, node, "index of the wrong rank");
     for (size_t d = 0; d < in.index.size() && !empty; ++d) {
       const IndexRange r = RangeOf(in.index[d], node.domain);
@@ -98,7 +112,8 @@ absl::Status VerifyNode(const LoopProgram& program, LoopNodeId id) {
       return Broken("L3", program, node, "instruction of a storage dtype");
     }
   }
-  if (node.result < 0 || node.result >= static_cast<int32_t>(node.body.size())) return Broken("L3", program, node, "no result");
+  if (node.result < 0 || node.result >= static_cast<int32_t>(node.body.size()))
+    return Broken("L3", program, node, "no result");
   return absl::OkStatus();
 }
 

@@ -2,8 +2,8 @@
 // Pipeline: Graph -> LowerGraph -> LoopProgram -> Fuse.
 // Invariants (numbers are those of docs/ir.md; VerifyLoopProgram checks them):
 //   (L1) nodes stand in topological order;
-//   (L2) a load's index has one expression for each dim of its tensor, over the node's loop variables, and stays within the shape;
-//   (L3) a body's instructions use earlier instructions only, with operand types that the operation takes;
+//   (L2) a load's index has one expression for each dim of its tensor, over the node's loop variables, and stays within
+//   the shape; (L3) a body's instructions use earlier instructions only, with operand types that the operation takes;
 //   (L4) a pointwise node's tensor has the shape of the node's domain, a reduction's that of the dims kept;
 //   (L5) every output is computed by exactly one node.
 // Units: extents in elements. Ownership: values; constants' bytes are shared. Thread-safety: thread-compatible.
@@ -29,14 +29,14 @@ inline constexpr TensorId kIndexValue = -1;
 
 struct LoopTensor {
   enum class Kind : uint8_t { kInput, kConstant, kComputed } kind = Kind::kComputed;
-  std::string name;                 // as in the graph, without '%'
-  DType dtype = DType::kInvalid;    // as stored
+  std::string name;               // as in the graph, without '%'
+  DType dtype = DType::kInvalid;  // as stored
   Shape shape;
-  std::vector<int64_t> strides;     // in memory, in elements; dense except for inputs
-  int32_t input = -1;               // kInput: position in the signature
+  std::vector<int64_t> strides;                       // in memory, in elements; dense except for inputs
+  int32_t input = -1;                                 // kInput: position in the signature
   std::shared_ptr<const std::string> constant_bytes;  // kConstant
-  LoopNodeId producer = -1;         // kComputed
-  int32_t output = -1;              // position among the graph's outputs; -1: not returned
+  LoopNodeId producer = -1;                           // kComputed
+  int32_t output = -1;                                // position among the graph's outputs; -1: not returned
   int64_t element_count() const { return ElementCount(shape); }
   int64_t size_bytes() const { return element_count() * DTypeSizeBytes(dtype); }
 };
@@ -44,23 +44,23 @@ struct LoopTensor {
 // What a body's kInput reads: an element of a tensor, or the value of an index expression as i64.
 struct LoopInput {
   TensorId tensor = kIndexValue;
-  std::vector<IndexExpr> index;     // over the node's loop variables
-  IndexExpr value;                  // tensor == kIndexValue
+  std::vector<IndexExpr> index;  // over the node's loop variables
+  IndexExpr value;               // tensor == kIndexValue
 };
 
 struct LoopNode {
   enum class Kind : uint8_t { kPointwise, kReduction } kind = Kind::kPointwise;
-  Shape domain;                     // loop extents; variable i runs over [0, domain[i])
-  std::vector<bool> reduced;        // kReduction: which loop variables are reduced
+  Shape domain;               // loop extents; variable i runs over [0, domain[i])
+  std::vector<bool> reduced;  // kReduction: which loop variables are reduced
   std::vector<LoopInput> inputs;
-  std::vector<ScalarInstr> body;    // kInput's index refers to `inputs`
-  int32_t result = -1;              // the instruction whose value is stored or reduced
+  std::vector<ScalarInstr> body;  // kInput's index refers to `inputs`
+  int32_t result = -1;            // the instruction whose value is stored or reduced
   ReductionKind reduction = ReductionKind::kNone;
-  IndexExpr arg_index;              // kArgmax, kArgmin: the position to return, over the loop variables
+  IndexExpr arg_index;                   // kArgmax, kArgmin: the position to return, over the loop variables
   DType round_result = DType::kInvalid;  // kReduction: round the result to this 16-bit float (numerics = eager)
-  TensorId tensor = -1;             // computed
-  NodeId source = kNoNode;          // the node of the client's graph it stems from
-  std::string label;                // the op's name, for kernel names and reports
+  TensorId tensor = -1;                  // computed
+  NodeId source = kNoNode;               // the node of the client's graph it stems from
+  std::string label;                     // the op's name, for kernel names and reports
   bool is_reduction() const { return kind == Kind::kReduction; }
   // The dims that are kept, in order.
   Shape kept_shape() const;
@@ -69,9 +69,9 @@ struct LoopNode {
 // What a graph op costs when every op is a kernel of its own; the report compares with it.
 struct SourceOp {
   std::string op;
-  std::string name;                 // "%t0"
+  std::string name;  // "%t0"
   bool is_view = false;
-  int64_t transfers = 0;            // tensors read and written
+  int64_t transfers = 0;  // tensors read and written
   int64_t bytes = 0;
   bool makes_intermediate = false;  // its result is neither a view nor returned
 };
@@ -79,8 +79,8 @@ struct SourceOp {
 struct LoopProgram {
   std::vector<LoopTensor> tensors;
   std::vector<LoopNode> nodes;
-  std::vector<TensorId> outputs;    // in signature order
-  std::vector<SourceOp> sources;    // one for each node of the graph
+  std::vector<TensorId> outputs;  // in signature order
+  std::vector<SourceOp> sources;  // one for each node of the graph
   const LoopTensor& tensor(TensorId id) const { return tensors[static_cast<size_t>(id)]; }
   const LoopNode& node(LoopNodeId id) const { return nodes[static_cast<size_t>(id)]; }
 };

@@ -14,7 +14,8 @@
 namespace fuseline::lowering {
 namespace {
 
-// A graph value as its readers see it: a tensor and, for each of the value's dims' variables, where in the tensor the element is.
+// A graph value as its readers see it: a tensor and, for each of the value's dims' variables, where in the tensor the
+// element is.
 struct ValueView {
   TensorId tensor = -1;
   std::vector<IndexExpr> index;
@@ -136,7 +137,8 @@ class Lowering {
       args.operand_storage.push_back(storage);
     }
     Scalar out = node.def->scalar(args);
-    if (options_.numerics == Numerics::kEager && IsHalf(args.result_storage)) out = Round(builder, out, args.result_storage);
+    if (options_.numerics == Numerics::kEager && IsHalf(args.result_storage))
+      out = Round(builder, out, args.result_storage);
     n.body = builder.instrs();
     n.result = out.id;
     const TensorId tensor = AddComputed(std::move(n), args.result_storage, shape(result), graph_.value(result).name);
@@ -156,7 +158,8 @@ class Lowering {
   static Scalar LiteralScalar(ScalarBuilder& builder, const Literal& literal, DType dtype) {
     if (IsBool(dtype)) return builder.ConstBool(literal.i != 0);
     if (IsInteger(dtype)) {
-      return builder.ConstInt(literal.kind == Literal::Kind::kFloat ? static_cast<int64_t>(literal.f) : literal.i, dtype);
+      return builder.ConstInt(literal.kind == Literal::Kind::kFloat ? static_cast<int64_t>(literal.f) : literal.i,
+                              dtype);
     }
     const Scalar s = builder.Const(literal.AsDouble(), ComputeDType(dtype));
     return IsHalf(dtype) ? Round(builder, s, dtype) : s;  // it is a scalar of that dtype
@@ -209,7 +212,8 @@ class Lowering {
     }
     n.body = builder.instrs();
     n.result = out.id;
-    view(result) = {AddComputed(std::move(n), dtype, shape(result), graph_.value(result).name), IdentityIndex(shape(result))};
+    view(result) = {AddComputed(std::move(n), dtype, shape(result), graph_.value(result).name),
+                    IdentityIndex(shape(result))};
     return absl::OkStatus();
   }
 
@@ -217,7 +221,8 @@ class Lowering {
     const Node& node = graph_.nodes[static_cast<size_t>(id)];
     const ValueId from = node.operands[0].value;
     const ValueId to = node.results[0];
-    if (from == kNoValue) return Unimplemented(graph_.NodeName(id), absl::StrCat(node.op, ": a literal operand of a view"));
+    if (from == kNoValue)
+      return Unimplemented(graph_.NodeName(id), absl::StrCat(node.op, ": a literal operand of a view"));
     FUSELINE_ASSIGN_OR_RETURN(std::vector<IndexExpr> map, ViewIndexMap(node, shape(from), shape(to)));
     ValueView v;
     v.tensor = view(from).tensor;
@@ -244,7 +249,8 @@ class Lowering {
   absl::Status LowerReduction(NodeId id) {
     const Node& node = graph_.nodes[static_cast<size_t>(id)];
     const ValueId operand = node.operands[0].value;
-    if (operand == kNoValue) return Unimplemented(graph_.NodeName(id), absl::StrCat(node.op, ": a literal operand of a reduction"));
+    if (operand == kNoValue)
+      return Unimplemented(graph_.NodeName(id), absl::StrCat(node.op, ": a literal operand of a reduction"));
     FUSELINE_ASSIGN_OR_RETURN(std::vector<int64_t> dims, ReducedDims(node, static_cast<int>(shape(operand).size())));
     if (node.def->reduction == ReductionKind::kVarMean) return LowerVarMean(id, dims);
     const DType storage = graph_.type(operand).dtype;
@@ -330,7 +336,8 @@ class Lowering {
     const std::string base = graph_.value(node.results[0]).name;
     const bool eager_half = options_.numerics == Numerics::kEager && IsHalf(storage);
 
-    const auto reduce = [&](std::vector<LoopInput> inputs, ScalarBuilder& builder, Scalar value, const std::string& name) {
+    const auto reduce = [&](std::vector<LoopInput> inputs, ScalarBuilder& builder, Scalar value,
+                            const std::string& name) {
       LoopNode n = StartNode(id, domain);
       MarkReduced(n, dims);
       n.reduction = ReductionKind::kSum;
@@ -353,7 +360,8 @@ class Lowering {
       return AddComputed(std::move(n), dtype, std::move(s), name);
     };
     ScalarBuilder b0;
-    const TensorId sum = reduce({{view(operand).tensor, view(operand).index, {}}}, b0, b0.Input(0, compute), base + "_sum");
+    const TensorId sum =
+        reduce({{view(operand).tensor, view(operand).index, {}}}, b0, b0.Input(0, compute), base + "_sum");
     const TensorId mean = divide(sum, count, compute, base + "_mean");
     std::vector<IndexExpr> kept_vars;
     const std::vector<IndexExpr> vars = IdentityIndex(domain);
@@ -363,8 +371,8 @@ class Lowering {
     ScalarBuilder b1;
     const Scalar centred = b1.Input(0, compute) - b1.Input(1, compute);
     const Scalar squared = centred * centred;
-    const TensorId squares =
-        reduce({{view(operand).tensor, view(operand).index, {}}, {mean, kept_vars, {}}}, b1, squared, base + "_squares");
+    const TensorId squares = reduce({{view(operand).tensor, view(operand).index, {}}, {mean, kept_vars, {}}}, b1,
+                                    squared, base + "_squares");
     const TensorId var = divide(squares, std::max(0.0, count - correction), storage, base);
     const TensorId mean_out =
         storage == compute ? mean : divide(sum, count, storage, graph_.value(node.results[1]).name);
@@ -380,7 +388,8 @@ class Lowering {
     v.tensor = tensor;
     const bool keepdim = out.size() != program_.tensor(tensor).shape.size();
     for (size_t i = 0; i < out.size(); ++i) {
-      if (!keepdim || std::find(dims.begin(), dims.end(), static_cast<int64_t>(i)) == dims.end()) v.index.push_back(id[i]);
+      if (!keepdim || std::find(dims.begin(), dims.end(), static_cast<int64_t>(i)) == dims.end())
+        v.index.push_back(id[i]);
     }
     view(result) = std::move(v);
   }
@@ -390,9 +399,10 @@ class Lowering {
     ValueView v = view(value);
     LoopTensor& t = program_.tensors[static_cast<size_t>(v.tensor)];
     const Shape s = shape(value);
-    // A value whose elements lie in the tensor in the same order needs no copy. A 16-bit value is kept apart from other views of the
-    // same tensor, since returning it rounds it for its readers.
-    const bool same_order = t.kind == LoopTensor::Kind::kComputed && t.output < 0 && t.element_count() == ElementCount(s) &&
+    // A value whose elements lie in the tensor in the same order needs no copy. A 16-bit value is kept apart from other
+    // views of the same tensor, since returning it rounds it for its readers.
+    const bool same_order = t.kind == LoopTensor::Kind::kComputed && t.output < 0 &&
+                            t.element_count() == ElementCount(s) &&
                             Flatten(v.index, t.shape) == Flatten(IdentityIndex(s), s) &&
                             (!IsHalf(t.dtype) || t.name == graph_.value(value).name);
     if (!same_order) v = Materialise(kNoNode, value, std::move(v));

@@ -50,8 +50,8 @@ std::vector<IndexExpr> Slice(const Node& node, const Shape& operand, const Shape
   const auto steps_it = node.attrs.find("steps");
   const int64_t rank = static_cast<int64_t>(operand.size());
   for (size_t k = 0; k < starts.size(); ++k) {
-    const int64_t dim =
-        dims_it == node.attrs.end() ? static_cast<int64_t>(k) : Wrap(std::get<std::vector<int64_t>>(dims_it->second)[k], rank);
+    const int64_t dim = dims_it == node.attrs.end() ? static_cast<int64_t>(k)
+                                                    : Wrap(std::get<std::vector<int64_t>>(dims_it->second)[k], rank);
     const int64_t step = steps_it == node.attrs.end() ? 1 : std::get<std::vector<int64_t>>(steps_it->second)[k];
     const size_t d = static_cast<size_t>(dim);
     out[d] = out[d] * step + IndexExpr::Const(result[d] == 0 ? 0 : SliceStart(starts[k], step, operand[d]));

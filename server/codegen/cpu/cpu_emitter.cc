@@ -58,7 +58,8 @@ class CpuEmitter {
 
   std::string LoopText() const {
     std::vector<std::string> loops;
-    for (size_t i = 0; i < body_.extents.size(); ++i) loops.push_back(absl::StrCat(body_.reduced[i] ? "r" : "d", i, " < ", body_.extents[i]));
+    for (size_t i = 0; i < body_.extents.size(); ++i)
+      loops.push_back(absl::StrCat(body_.reduced[i] ? "r" : "d", i, " < ", body_.extents[i]));
     return absl::StrCat("[", absl::StrJoin(loops, ", "), "]");
   }
 
@@ -91,7 +92,8 @@ class CpuEmitter {
       memo.assign(body_.instrs.size(), false);
       for (size_t i = 0; i < body_.instrs.size(); ++i) {
         const BodyInstr& instr = body_.instrs[i];
-        if (instr.kind == InstrKind::kLoad || instr.kind == InstrKind::kIndex) memo[i] = var >= 0 && instr.offset.Uses(var);
+        if (instr.kind == InstrKind::kLoad || instr.kind == InstrKind::kIndex)
+          memo[i] = var >= 0 && instr.offset.Uses(var);
         if (instr.kind == InstrKind::kOp) {
           for (int32_t a : instr.scalar.args) {
             if (a >= 0) memo[i] = memo[i] || memo[static_cast<size_t>(a)];
@@ -106,7 +108,8 @@ class CpuEmitter {
     const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
     if (emit_.IsConstant(i) || instr.kind == InstrKind::kReduction) return;
     if (instr.kind == InstrKind::kLoad) {
-      out_.Line(emit_.DefineLoad(i, absl::StrCat(body_.params[static_cast<size_t>(instr.param)].name, "[", emit_.Offset(instr.offset, var), "]")));
+      out_.Line(emit_.DefineLoad(i, absl::StrCat(body_.params[static_cast<size_t>(instr.param)].name, "[",
+                                                 emit_.Offset(instr.offset, var), "]")));
     } else {
       out_.Line(emit_.Define(i, var, outside));
     }
@@ -116,7 +119,8 @@ class CpuEmitter {
   void Store(int32_t s, const StatementPrinter::VarName& var, const StatementEmitter::Outside& outside) {
     const BodyStore& store = body_.stores[static_cast<size_t>(s)];
     const BodyParam& p = body_.params[static_cast<size_t>(store.param)];
-    out_.Line(absl::StrCat(p.name, "[", emit_.Offset(store.offset, var), "] = ", printer_.ToStorage(p.dtype, emit_.Use(store.value, outside)), ";"));
+    out_.Line(absl::StrCat(p.name, "[", emit_.Offset(store.offset, var),
+                           "] = ", printer_.ToStorage(p.dtype, emit_.Use(store.value, outside)), ";"));
   }
 
   void Pointwise() {
@@ -142,7 +146,8 @@ class CpuEmitter {
     out_.Open("for (long long e = begin; e < end;)");
     std::vector<int32_t> outer(vars.begin(), vars.end() - 1);
     out_.Line(absl::StrCat("const long long line = e / ", extent, ", first = e % ", extent, ";"));
-    out_.Line(absl::StrCat("const long long last = first + (end - e < ", extent, " - first ? end - e : ", extent, " - first);"));
+    out_.Line(absl::StrCat("const long long last = first + (end - e < ", extent, " - first ? end - e : ", extent,
+                           " - first);"));
     Decode("line", outer);
     for (int32_t i : phase.instrs) {
       if (!DependsOn(i, inner)) Statement(i, PlainVar(), nullptr);
@@ -154,7 +159,8 @@ class CpuEmitter {
 
   void InnerLoop(const Phase& phase, int32_t inner, const std::string& from, const std::string& to) {
     out_.Directive("#pragma GCC ivdep");
-    out_.Open(absl::StrCat("for (long long ", Var(inner), " = ", from, "; ", Var(inner), " < ", to, "; ++", Var(inner), ")"));
+    out_.Open(
+        absl::StrCat("for (long long ", Var(inner), " = ", from, "; ", Var(inner), " < ", to, "; ++", Var(inner), ")"));
     for (int32_t i : phase.instrs) {
       if (DependsOn(i, inner)) Statement(i, PlainVar(), nullptr);
     }
@@ -181,8 +187,10 @@ class CpuEmitter {
     const int64_t extent = Extent(v);
     if (!body_.bound || body_.bound->var != v) return absl::StrCat(extent);
     const std::string end = absl::StrCat(Var(v), "_end");
-    out_.Line(absl::StrCat("const long long ", Var(v), "_left = ", body_.bound->limit, " - ", Parenthesised(emit_.Offset(body_.bound->start, PlainVar())), ";"));
-    out_.Line(absl::StrCat("const long long ", end, " = ", Var(v), "_left < ", extent, " ? ", Var(v), "_left : ", extent, ";"));
+    out_.Line(absl::StrCat("const long long ", Var(v), "_left = ", body_.bound->limit, " - ",
+                           Parenthesised(emit_.Offset(body_.bound->start, PlainVar())), ";"));
+    out_.Line(absl::StrCat("const long long ", end, " = ", Var(v), "_left < ", extent, " ? ", Var(v),
+                           "_left : ", extent, ";"));
     return end;
   }
   static std::string Parenthesised(const std::string& text) {
@@ -229,7 +237,8 @@ class CpuEmitter {
         const BodyInstr& instr = body_.instrs[i];
         if (instr.kind != InstrKind::kReduction || instr.reduction != r) continue;
         const bool index = body_.reductions[static_cast<size_t>(r)].returns_index() && instr.scalar.index == 0;
-        out_.Line(absl::StrCat("const ", emit_.TypeOf(static_cast<int32_t>(i)), " ", emit_.name(static_cast<int32_t>(i)), " = acc", r, index ? "_at" : "", ";"));
+        out_.Line(absl::StrCat("const ", emit_.TypeOf(static_cast<int32_t>(i)), " ",
+                               emit_.name(static_cast<int32_t>(i)), " = acc", r, index ? "_at" : "", ";"));
       }
     }
   }
@@ -240,17 +249,28 @@ class CpuEmitter {
     if (r.kind == ReductionKind::kProd && IsFloat(r.type)) return "*";
     const char* kind = "all";
     switch (r.kind) {
-      case ReductionKind::kSum: kind = "sum"; break;
-      case ReductionKind::kProd: kind = "prod"; break;
-      case ReductionKind::kAmax: kind = "amax"; break;
-      case ReductionKind::kAmin: kind = "amin"; break;
-      case ReductionKind::kAny: kind = "any"; break;
-      default: break;
+      case ReductionKind::kSum:
+        kind = "sum";
+        break;
+      case ReductionKind::kProd:
+        kind = "prod";
+        break;
+      case ReductionKind::kAmax:
+        kind = "amax";
+        break;
+      case ReductionKind::kAmin:
+        kind = "amin";
+        break;
+      case ReductionKind::kAny:
+        kind = "any";
+        break;
+      default:
+        break;
     }
     const std::string name = absl::StrCat("fl_simd_", kind, "_", std::string(DTypeName(r.type)));
-    declared_reductions_.insert(absl::StrCat("#pragma omp declare reduction(", name, " : ", ComputeTypeName(r.type), " : omp_out = ",
-                                             printer_.Combine(r.kind, r.type, "omp_out", "omp_in"), ") initializer(omp_priv = ",
-                                             printer_.Identity(r.kind, r.type), ")\n"));
+    declared_reductions_.insert(absl::StrCat("#pragma omp declare reduction(", name, " : ", ComputeTypeName(r.type),
+                                             " : omp_out = ", printer_.Combine(r.kind, r.type, "omp_out", "omp_in"),
+                                             ") initializer(omp_priv = ", printer_.Identity(r.kind, r.type), ")\n"));
     return name;
   }
 
@@ -289,7 +309,8 @@ class CpuEmitter {
     }
     const std::string v = Var(k_.vector_var);
     out_.Line(absl::StrCat("const long long ", v, " = item % ", tiles, " * ", k_.lanes, ";"));
-    out_.Line(absl::StrCat("const int lanes = ", extent, " - ", v, " < ", k_.lanes, " ? (int)(", extent, " - ", v, ") : ", k_.lanes, ";"));
+    out_.Line(absl::StrCat("const int lanes = ", extent, " - ", v, " < ", k_.lanes, " ? (int)(", extent, " - ", v,
+                           ") : ", k_.lanes, ";"));
     for (const Phase& p : k_.phases.phases) p.row ? ColumnRowPhase(p) : ColumnPass(p);
     out_.Close();
   }
@@ -301,9 +322,11 @@ class CpuEmitter {
       const BodyInstr& instr = body_.instrs[static_cast<size_t>(id)];
       if (instr.kind == InstrKind::kReduction) {
         const BodyReduction& r = body_.reductions[static_cast<size_t>(instr.reduction)];
-        return absl::StrCat("acc", instr.reduction, r.returns_index() && instr.scalar.index == 0 ? "_at" : "", "[lane]");
+        return absl::StrCat("acc", instr.reduction, r.returns_index() && instr.scalar.index == 0 ? "_at" : "",
+                            "[lane]");
       }
-      if (!instr.full && exported_[static_cast<size_t>(id)] && !defining[static_cast<size_t>(id)]) return absl::StrCat(emit_.name(id), "_of[lane]");
+      if (!instr.full && exported_[static_cast<size_t>(id)] && !defining[static_cast<size_t>(id)])
+        return absl::StrCat(emit_.name(id), "_of[lane]");
       return "";
     };
   }
@@ -326,7 +349,8 @@ class CpuEmitter {
     });
     if (!anything && phase.stores.empty()) return;
     for (int32_t i : phase.instrs) {
-      if (exported_[static_cast<size_t>(i)]) out_.Line(absl::StrCat(emit_.TypeOf(i), " ", emit_.name(i), "_of[", k_.lanes, "];"));
+      if (exported_[static_cast<size_t>(i)])
+        out_.Line(absl::StrCat(emit_.TypeOf(i), " ", emit_.name(i), "_of[", k_.lanes, "];"));
     }
     LaneLoop(phase);
   }
@@ -336,14 +360,17 @@ class CpuEmitter {
       const BodyReduction& red = body_.reductions[static_cast<size_t>(r)];
       out_.Line(absl::StrCat(ComputeTypeName(red.type), " acc", r, "[", k_.lanes, "];"));
       if (red.returns_index()) out_.Line(absl::StrCat("long long acc", r, "_at[", k_.lanes, "];"));
-      out_.Line(absl::StrCat("for (int lane = 0; lane < ", k_.lanes, "; ++lane) acc", r, "[lane] = ", printer_.Identity(red.kind, red.type),
-                             red.returns_index() ? absl::StrCat(", acc", r, "_at[lane] = 9223372036854775807ll") : "", ";"));
+      out_.Line(absl::StrCat("for (int lane = 0; lane < ", k_.lanes, "; ++lane) acc", r,
+                             "[lane] = ", printer_.Identity(red.kind, red.type),
+                             red.returns_index() ? absl::StrCat(", acc", r, "_at[lane] = 9223372036854775807ll") : "",
+                             ";"));
     }
     const std::vector<int32_t> vars = body_.reduced_vars();
     std::vector<std::string> ends;
     for (int32_t v : vars) ends.push_back(LoopEnd(v));
     for (size_t i = 0; i < vars.size(); ++i) {
-      out_.Open(absl::StrCat("for (long long ", Var(vars[i]), " = 0; ", Var(vars[i]), " < ", ends[i], "; ++", Var(vars[i]), ")"));
+      out_.Open(absl::StrCat("for (long long ", Var(vars[i]), " = 0; ", Var(vars[i]), " < ", ends[i], "; ++",
+                             Var(vars[i]), ")"));
     }
     LaneLoop(phase);
     for (size_t i = 0; i < vars.size(); ++i) out_.Close();

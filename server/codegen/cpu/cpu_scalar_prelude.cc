@@ -8,9 +8,9 @@ namespace {
 
 // The compiler's builtins need no header. In f64 the elementary functions are libm's own.
 #define FUSELINE_UNARY(NAME, TYPES) \
-  {"fl_" NAME "_@S", TYPES, kNoType, "FL_FN @T fl_" NAME "_@S(@T a) { return __builtin_" NAME "@L(a); }"}
+  { "fl_" NAME "_@S", TYPES, kNoType, "FL_FN @T fl_" NAME "_@S(@T a) { return __builtin_" NAME "@L(a); }" }
 #define FUSELINE_BINARY(NAME, TYPES) \
-  {"fl_" NAME "_@S", TYPES, kNoType, "FL_FN @T fl_" NAME "_@S(@T a, @T b) { return __builtin_" NAME "@L(a, b); }"}
+  { "fl_" NAME "_@S", TYPES, kNoType, "FL_FN @T fl_" NAME "_@S(@T a, @T b) { return __builtin_" NAME "@L(a, b); }" }
 
 constexpr PreludeTemplate kTemplates[] = {
     {"FL_FN", kNoType, kNoType, "#define FL_FN static inline __attribute__((always_inline))"},
@@ -64,10 +64,12 @@ constexpr PreludeTemplate kTemplates[] = {
   int sign;
   return FL_LGAMMA_R(a, &sign);
 })"},
-    {"fl_lgamma_f32", kNoType, kNoType, "FL_FN float fl_lgamma_f32(float a) { return (float)fl_lgamma_f64((double)a); }"},
+    {"fl_lgamma_f32", kNoType, kNoType,
+     "FL_FN float fl_lgamma_f32(float a) { return (float)fl_lgamma_f64((double)a); }"},
 
-    // There is no vector division of integers. In a float type with room for twice the bits, the quotient of two integers is never
-    // rounded up to an integer, so that truncating it is exact. -1 divides by itself below, because the least value's quotient overflows.
+    // There is no vector division of integers. In a float type with room for twice the bits, the quotient of two
+    // integers is never rounded up to an integer, so that truncating it is exact. -1 divides by itself below, because
+    // the least value's quotient overflows.
     {"fl_quotient_@S", kI32, kNoType,
      R"(FL_FN int fl_quotient_@S(@T a, @T b) {
   const @T d = b == 0 || b == -1 ? (@T)1 : b;
@@ -94,8 +96,8 @@ constexpr PreludeTemplate kTemplates[] = {
   return (@T)(below ? (unsigned)m + (unsigned)b : (unsigned)m);
 })"},
 
-    // The bounds of i32 and i64, and of i64 in f32, are powers of two that the float type holds although the greatest integer may not
-    // be. A conversion of a value out of range is undefined, so that it is replaced first, NaN by 0.
+    // The bounds of i32 and i64, and of i64 in f32, are powers of two that the float type holds although the greatest
+    // integer may not be. A conversion of a value out of range is undefined, so that it is replaced first, NaN by 0.
     {"fl_cast_@S_to_i32", kFloats, kNoType,
      R"(FL_FN int fl_cast_@S_to_i32(@T a) {
   const @T below = a < (@T)2147483648.0 ? a : (@T)0;
@@ -122,8 +124,9 @@ constexpr PreludeTemplate kTemplates[] = {
 }  // namespace
 
 absl::Span<const PreludeFunction> CpuScalarPrelude() {
-  static const PreludeTable* const table = new PreludeTable(
-      {kTemplates, CpuElementaryTemplates(), SharedScalarTemplates(), SharedStorageTemplates(), SharedReductionTemplates()});
+  static const PreludeTable* const table =
+      new PreludeTable({kTemplates, CpuElementaryTemplates(), SharedScalarTemplates(), SharedStorageTemplates(),
+                        SharedReductionTemplates()});
   return table->functions();
 }
 

@@ -20,15 +20,24 @@ using InstrKind = BodyInstr::Kind;
 
 const char* ReduceName(ReductionKind kind) {
   switch (kind) {
-    case ReductionKind::kSum: return "sum";
-    case ReductionKind::kProd: return "prod";
-    case ReductionKind::kAmax: return "amax";
-    case ReductionKind::kAmin: return "amin";
-    case ReductionKind::kAny: return "any";
-    case ReductionKind::kAll: return "all";
-    case ReductionKind::kArgmax: return "argmax";
-    case ReductionKind::kArgmin: return "argmin";
-    default: return "none";
+    case ReductionKind::kSum:
+      return "sum";
+    case ReductionKind::kProd:
+      return "prod";
+    case ReductionKind::kAmax:
+      return "amax";
+    case ReductionKind::kAmin:
+      return "amin";
+    case ReductionKind::kAny:
+      return "any";
+    case ReductionKind::kAll:
+      return "all";
+    case ReductionKind::kArgmax:
+      return "argmax";
+    case ReductionKind::kArgmin:
+      return "argmin";
+    default:
+      return "none";
   }
 }
 
@@ -85,7 +94,9 @@ class CudaEmitter {
     return absl::StrCat("[", absl::StrJoin(loops, ", "), "]");
   }
 
-  static std::string VarBase(const KernelBody& body, int32_t v) { return absl::StrCat(body.reduced[static_cast<size_t>(v)] ? "r" : "d", v); }
+  static std::string VarBase(const KernelBody& body, int32_t v) {
+    return absl::StrCat(body.reduced[static_cast<size_t>(v)] ? "r" : "d", v);
+  }
 
   // A loop variable inside a lane loop, and at its first lane.
   StatementPrinter::VarName LaneVar() const {
@@ -124,7 +135,8 @@ class CudaEmitter {
       block = absl::StrCat("(", block, " * ", k_.unroll, " + u)");
     }
     const std::string lanes = k_.lanes > 1 ? absl::StrCat(" * ", k_.lanes) : "";
-    out_.Line(absl::StrCat("const ", index_type_, " e = (", block, " * ", k_.dims.block[0], " + ", thread, ")", lanes, ";"));
+    out_.Line(
+        absl::StrCat("const ", index_type_, " e = (", block, " * ", k_.dims.block[0], " + ", thread, ")", lanes, ";"));
     if (!exact && k_.unroll == 1) out_.Line(absl::StrCat("if (e >= ", Const(body_.row_count()), ") return;"));
     if (!exact && k_.unroll > 1) out_.Open(absl::StrCat("if (e < ", Const(body_.row_count()), ")"));
     Decode("e", body_.row_vars());
@@ -163,7 +175,8 @@ class CudaEmitter {
     const std::string block = absl::StrCat("(", index_type_, ")", printer_.Function("fl_block"), "()");
     if (k_.rows_per_block > 1) {
       out_.Line(absl::StrCat("const int thread = ", thread, " % ", k_.threads_per_row, ";"));
-      out_.Line(absl::StrCat("const ", index_type_, " at = ", block, " * ", k_.rows_per_block, " + ", thread, " / ", k_.threads_per_row, ";"));
+      out_.Line(absl::StrCat("const ", index_type_, " at = ", block, " * ", k_.rows_per_block, " + ", thread, " / ",
+                             k_.threads_per_row, ";"));
     } else {
       out_.Line(absl::StrCat("const int thread = ", thread, ";"));
       out_.Line(absl::StrCat("const ", index_type_, " at = ", block, ";"));
@@ -179,7 +192,8 @@ class CudaEmitter {
     for (int32_t i : k_.phases.kept) {
       const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
       if (instr.kind == InstrKind::kLoad && k_.vector_load[static_cast<size_t>(i)]) {
-        out_.Line(absl::StrCat(VecType(body_.params[static_cast<size_t>(instr.param)].dtype), " ", emit_.name(i), "_held[", k_.chunks, "];"));
+        out_.Line(absl::StrCat(VecType(body_.params[static_cast<size_t>(instr.param)].dtype), " ", emit_.name(i),
+                               "_held[", k_.chunks, "];"));
       } else {
         out_.Line(absl::StrCat(emit_.TypeOf(i), " ", emit_.name(i), "_held[", k_.chunks, "][", k_.lanes, "];"));
       }
@@ -194,7 +208,8 @@ class CudaEmitter {
     for (int32_t i : phase.instrs) RowStatement(i);
     if (phase.stores.empty()) return;
     if (inactive_possible_ || k_.threads_per_row > 1) {
-      out_.Open(absl::StrCat("if (", inactive_possible_ ? "active" : "", inactive_possible_ && k_.threads_per_row > 1 ? " && " : "",
+      out_.Open(absl::StrCat("if (", inactive_possible_ ? "active" : "",
+                             inactive_possible_ && k_.threads_per_row > 1 ? " && " : "",
                              k_.threads_per_row > 1 ? "thread == 0" : "", ")"));
     } else {
       out_.Open("");
@@ -220,7 +235,8 @@ class CudaEmitter {
   void ScalarStore(int32_t s, const StatementPrinter::VarName& var, const StatementEmitter::Outside& outside) {
     const BodyStore& store = body_.stores[static_cast<size_t>(s)];
     const BodyParam& p = body_.params[static_cast<size_t>(store.param)];
-    out_.Line(absl::StrCat(p.name, "[", emit_.Offset(store.offset, var), "] = ", printer_.ToStorage(p.dtype, emit_.Use(store.value, outside)), ";"));
+    out_.Line(absl::StrCat(p.name, "[", emit_.Offset(store.offset, var),
+                           "] = ", printer_.ToStorage(p.dtype, emit_.Use(store.value, outside)), ";"));
   }
 
   void DeclareAccumulators(const Phase& phase) {
@@ -237,7 +253,8 @@ class CudaEmitter {
         if (red.returns_index()) out_.Line(absl::StrCat("long long acc", r, "_at", array, ";"));
         out_.Directive("#pragma unroll");
         out_.Line(absl::StrCat("for (int lane = 0; lane < ", k_.lanes, "; ++lane) acc", r, "[lane] = ", init,
-                               red.returns_index() ? absl::StrCat(", acc", r, "_at[lane] = 9223372036854775807ll") : "", ";"));
+                               red.returns_index() ? absl::StrCat(", acc", r, "_at[lane] = 9223372036854775807ll") : "",
+                               ";"));
       }
     }
   }
@@ -253,12 +270,13 @@ class CudaEmitter {
     } else if (k_.persistent) {
       out_.Directive("#pragma unroll");
       out_.Open(absl::StrCat("for (int c = 0; c < ", k_.chunks, "; ++c)"));
-      out_.Line(absl::StrCat("const ", index_type_, " r = (c * ", k_.threads_per_row, " + thread)", k_.lanes > 1 ? absl::StrCat(" * ", k_.lanes) : "", ";"));
+      out_.Line(absl::StrCat("const ", index_type_, " r = (c * ", k_.threads_per_row, " + thread)",
+                             k_.lanes > 1 ? absl::StrCat(" * ", k_.lanes) : "", ";"));
       in_chunk_ = "c";
     } else {
       if (!body_.bound) out_.Directive("#pragma unroll 4");
-      out_.Open(absl::StrCat("for (", index_type_, " r = thread", k_.lanes > 1 ? absl::StrCat(" * ", k_.lanes) : "", "; r < ", Const(reduced),
-                             "; r += ", step, ")"));
+      out_.Open(absl::StrCat("for (", index_type_, " r = thread", k_.lanes > 1 ? absl::StrCat(" * ", k_.lanes) : "",
+                             "; r < ", Const(reduced), "; r += ", step, ")"));
     }
     std::string guard;
     if (k_.persistent && !vars.empty() && reduced != step * k_.chunks) guard = absl::StrCat("r < ", Const(reduced));
@@ -268,7 +286,8 @@ class CudaEmitter {
     out_.Close();
     for (int32_t r : phase.reductions) {
       const BodyReduction& red = body_.reductions[static_cast<size_t>(r)];
-      const std::string f = printer_.Function(absl::StrCat("fl_row_reduce_", ReduceName(red.kind), "_", std::string(DTypeName(red.type))));
+      const std::string f = printer_.Function(
+          absl::StrCat("fl_row_reduce_", ReduceName(red.kind), "_", std::string(DTypeName(red.type))));
       if (red.returns_index()) {
         out_.Line(absl::StrCat(f, "<", k_.threads_per_row, ">(acc", r, ", acc", r, "_at);"));
       } else {
@@ -283,7 +302,8 @@ class CudaEmitter {
     if (!guard.empty()) out_.Open(absl::StrCat("if (", guard, ")"));
     if (!vars.empty()) Decode(position, vars);
     if (body_.bound) {
-      const std::string text = absl::StrCat(emit_.Offset(body_.bound->start, BaseVar()), " + ", VarBase(body_, body_.bound->var), " < ", Const(body_.bound->limit));
+      const std::string text = absl::StrCat(emit_.Offset(body_.bound->start, BaseVar()), " + ",
+                                            VarBase(body_, body_.bound->var), " < ", Const(body_.bound->limit));
       if (guard.empty()) {
         out_.Open(absl::StrCat("if (", text, ")"));
         return true;
@@ -299,8 +319,8 @@ class CudaEmitter {
       const BodyInstr& instr = body_.instrs[i];
       if (instr.kind != InstrKind::kReduction || instr.reduction != reduction) continue;
       const bool index = body_.reductions[static_cast<size_t>(reduction)].returns_index() && instr.scalar.index == 0;
-      out_.Line(absl::StrCat("const ", emit_.TypeOf(static_cast<int32_t>(i)), " ", emit_.name(static_cast<int32_t>(i)), " = acc", reduction,
-                             index ? "_at" : "", lane, ";"));
+      out_.Line(absl::StrCat("const ", emit_.TypeOf(static_cast<int32_t>(i)), " ", emit_.name(static_cast<int32_t>(i)),
+                             " = acc", reduction, index ? "_at" : "", lane, ";"));
     }
   }
 
@@ -333,7 +353,8 @@ class CudaEmitter {
       const BodyInstr& instr = body_.instrs[static_cast<size_t>(id)];
       if (instr.kind == InstrKind::kReduction) {
         const BodyReduction& r = body_.reductions[static_cast<size_t>(instr.reduction)];
-        return absl::StrCat("acc", instr.reduction, r.returns_index() && instr.scalar.index == 0 ? "_at" : "", "[lane]");
+        return absl::StrCat("acc", instr.reduction, r.returns_index() && instr.scalar.index == 0 ? "_at" : "",
+                            "[lane]");
       }
       if (!instr.full && exported_[static_cast<size_t>(id)] && !defining_[static_cast<size_t>(id)]) {
         return absl::StrCat(emit_.name(id), "_of[lane]");
@@ -348,13 +369,16 @@ class CudaEmitter {
     });
     if (!anything && phase.stores.empty()) return;
     for (int32_t i : phase.instrs) {
-      if (exported_[static_cast<size_t>(i)]) out_.Line(absl::StrCat(emit_.TypeOf(i), " ", emit_.name(i), "_of[", k_.lanes, "];"));
+      if (exported_[static_cast<size_t>(i)])
+        out_.Line(absl::StrCat(emit_.TypeOf(i), " ", emit_.name(i), "_of[", k_.lanes, "];"));
     }
     std::string guard;
     // Values that later phases need are computed by all threads; what is only stored, by those that store.
-    const bool exports = std::any_of(phase.instrs.begin(), phase.instrs.end(), [&](int32_t i) { return exported_[static_cast<size_t>(i)]; });
-    const std::string store_guard = absl::StrCat(inactive_possible_ ? "active" : "", inactive_possible_ && k_.threads_per_row > 1 ? " && " : "",
-                                                 k_.threads_per_row > 1 ? "y == 0" : "");
+    const bool exports = std::any_of(phase.instrs.begin(), phase.instrs.end(),
+                                     [&](int32_t i) { return exported_[static_cast<size_t>(i)]; });
+    const std::string store_guard =
+        absl::StrCat(inactive_possible_ ? "active" : "", inactive_possible_ && k_.threads_per_row > 1 ? " && " : "",
+                     k_.threads_per_row > 1 ? "y == 0" : "");
     const bool guard_all = !exports && !store_guard.empty();
     out_.Open(guard_all ? absl::StrCat("if (", store_guard, ")") : "");
     store_guard_ = guard_all ? "" : store_guard;
@@ -381,14 +405,16 @@ class CudaEmitter {
     out_.Close();
     for (int32_t r : phase.reductions) {
       const BodyReduction& red = body_.reductions[static_cast<size_t>(r)];
-      const std::string f = printer_.Function(absl::StrCat("fl_column_reduce_", ReduceName(red.kind), "_", std::string(DTypeName(red.type))));
+      const std::string f = printer_.Function(
+          absl::StrCat("fl_column_reduce_", ReduceName(red.kind), "_", std::string(DTypeName(red.type))));
       out_.Line(absl::StrCat(f, "<", k_.rows_per_block, ", ", k_.threads_per_row, ", ", k_.lanes, ">(acc", r,
                              red.returns_index() ? absl::StrCat(", acc", r, "_at") : "", ");"));
     }
   }
 
   // Vector loads, the statements for each lane, vector stores.
-  void LaneBlock(const std::vector<int32_t>& instrs, const std::vector<int32_t>& reductions, const std::vector<int32_t>& stores, bool row_pass) {
+  void LaneBlock(const std::vector<int32_t>& instrs, const std::vector<int32_t>& reductions,
+                 const std::vector<int32_t>& stores, bool row_pass) {
     defining_.assign(body_.instrs.size(), false);
     for (int32_t i : instrs) defining_[static_cast<size_t>(i)] = true;
     // Held values of earlier passes that this one uses.
@@ -396,7 +422,9 @@ class CudaEmitter {
     if (row_pass) {
       std::vector<bool> seen(body_.instrs.size(), false);
       const auto use = [&](int32_t id) {
-        if (id < 0 || seen[static_cast<size_t>(id)] || !kept_[static_cast<size_t>(id)] || defining_[static_cast<size_t>(id)]) return;
+        if (id < 0 || seen[static_cast<size_t>(id)] || !kept_[static_cast<size_t>(id)] ||
+            defining_[static_cast<size_t>(id)])
+          return;
         seen[static_cast<size_t>(id)] = true;
         taken.push_back(id);
       };
@@ -413,7 +441,8 @@ class CudaEmitter {
       if (!k_.vector_load[static_cast<size_t>(i)]) continue;
       const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
       const BodyParam& p = body_.params[static_cast<size_t>(instr.param)];
-      const std::string load = absl::StrCat(printer_.Function("fl_load_vec"), "<", k_.lanes, ">(", p.name, " + ", Parenthesised(emit_.Offset(instr.offset, BaseVar())), ")");
+      const std::string load = absl::StrCat(printer_.Function("fl_load_vec"), "<", k_.lanes, ">(", p.name, " + ",
+                                            Parenthesised(emit_.Offset(instr.offset, BaseVar())), ")");
       if (kept_[static_cast<size_t>(i)]) {
         out_.Line(absl::StrCat(emit_.name(i), "_held[", in_chunk_, "] = ", load, ";"));
       } else {
@@ -447,7 +476,8 @@ class CudaEmitter {
       if (k_.vector_load[static_cast<size_t>(i)]) {
         out_.Line(emit_.DefineLoad(i, absl::StrCat(emit_.name(i), "_held[", in_chunk_, "].lane[lane]")));
       } else {
-        out_.Line(absl::StrCat("const ", emit_.TypeOf(i), " ", emit_.name(i), " = ", emit_.name(i), "_held[", in_chunk_, "][", k_.lanes > 1 ? "lane" : "0", "];"));
+        out_.Line(absl::StrCat("const ", emit_.TypeOf(i), " ", emit_.name(i), " = ", emit_.name(i), "_held[", in_chunk_,
+                               "][", k_.lanes > 1 ? "lane" : "0", "];"));
       }
       (void)instr;
     }
@@ -466,7 +496,8 @@ class CudaEmitter {
         if (IsHalf(p.dtype)) {
           out_.Line(absl::StrCat(p.name, "_lanes[lane] = ", emit_.Use(store.value, outside), ";"));
         } else {
-          out_.Line(absl::StrCat(p.name, "_vec.lane[lane] = ", printer_.ToStorage(p.dtype, emit_.Use(store.value, outside)), ";"));
+          out_.Line(absl::StrCat(
+              p.name, "_vec.lane[lane] = ", printer_.ToStorage(p.dtype, emit_.Use(store.value, outside)), ";"));
         }
       } else {
         const std::string guard = row_pass ? (inactive_possible_ ? "active" : "") : store_guard_;
@@ -484,8 +515,10 @@ class CudaEmitter {
         const BodyStore& store = body_.stores[static_cast<size_t>(s)];
         const BodyParam& p = body_.params[static_cast<size_t>(store.param)];
         const bool packed = IsHalf(p.dtype);
-        const std::string f = printer_.Function(packed ? absl::StrCat("fl_store_packed_", std::string(DTypeName(p.dtype))) : "fl_store_vec");
-        out_.Line(absl::StrCat(f, "<", k_.lanes, ">(", p.name, " + ", Parenthesised(emit_.Offset(store.offset, BaseVar())), ", ", p.name,
+        const std::string f = printer_.Function(
+            packed ? absl::StrCat("fl_store_packed_", std::string(DTypeName(p.dtype))) : "fl_store_vec");
+        out_.Line(absl::StrCat(f, "<", k_.lanes, ">(", p.name, " + ",
+                               Parenthesised(emit_.Offset(store.offset, BaseVar())), ", ", p.name,
                                packed ? "_lanes);" : "_vec);"));
       }
       if (!guard.empty()) out_.Close();
@@ -503,7 +536,8 @@ class CudaEmitter {
       for (size_t i = 0; i < body_.instrs.size(); ++i) {
         const BodyInstr& instr = body_.instrs[i];
         bool same = !kept_[i] && !exported_[i];
-        if (instr.kind == InstrKind::kLoad || instr.kind == InstrKind::kIndex) same = same && !(k_.vector_var >= 0 && instr.offset.Uses(k_.vector_var));
+        if (instr.kind == InstrKind::kLoad || instr.kind == InstrKind::kIndex)
+          same = same && !(k_.vector_var >= 0 && instr.offset.Uses(k_.vector_var));
         if (instr.kind == InstrKind::kReduction) same = k_.kind == Kind::kRow;
         if (instr.kind == InstrKind::kOp) {
           for (int32_t a : instr.scalar.args) {
@@ -531,7 +565,8 @@ class CudaEmitter {
       out_.Line(emit_.Define(i, LaneVar(), outside));
     }
     if (kept_[static_cast<size_t>(i)] && !(instr.kind == InstrKind::kLoad && k_.vector_load[static_cast<size_t>(i)])) {
-      out_.Line(absl::StrCat(emit_.name(i), "_held[", in_chunk_, "][", k_.lanes > 1 ? "lane" : "0", "] = ", emit_.name(i), ";"));
+      out_.Line(absl::StrCat(emit_.name(i), "_held[", in_chunk_, "][", k_.lanes > 1 ? "lane" : "0",
+                             "] = ", emit_.name(i), ";"));
     }
     if (exported_[static_cast<size_t>(i)]) out_.Line(absl::StrCat(emit_.name(i), "_of[lane] = ", emit_.name(i), ";"));
   }

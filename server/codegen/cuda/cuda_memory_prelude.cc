@@ -5,135 +5,159 @@
 namespace fuseline::codegen {
 namespace {
 
-// A row's threads combine their partial results by butterflies of shuffles, then across warps through shared memory. Every thread of the
-// row ends with the same bits: each step adds the same two numbers on both sides. All threads of the block must call it.
-#define FUSELINE_ROW_REDUCE(KIND, TYPES, COMBINE)                                                   \
-  {"fl_row_reduce_" KIND "_@S", TYPES, kNoType,                                                      \
-   "template <int kThreads>\n"                                                                       \
-   "FL_FN @T fl_row_reduce_" KIND "_@S(@T value) {\n"                                                \
-   "#pragma unroll\n"                                                                                \
-   "  for (int d = (kThreads < 32 ? kThreads : 32) / 2; d > 0; d /= 2) {\n"                          \
-   "    value = " COMBINE "(value, fl_shuffle_xor_@S(value, d));\n"                                  \
-   "  }\n"                                                                                           \
-   "  if (kThreads > 32) {\n"                                                                        \
-   "    constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;\n"                                 \
-   "    FL_SHARED @T partial[32];\n"                                                                 \
-   "    const int warp = fl_thread() / 32, lane = fl_thread() % 32;\n"                               \
-   "    fl_barrier();\n"                                                                             \
-   "    if (lane == 0) partial[warp] = value;\n"                                                     \
-   "    fl_barrier();\n"                                                                             \
-   "    value = partial[warp / kWarps * kWarps + lane % kWarps];\n"                                  \
-   "#pragma unroll\n"                                                                                \
-   "    for (int d = kWarps / 2; d > 0; d /= 2) value = " COMBINE "(value, fl_shuffle_xor_@S(value, d));\n" \
-   "  }\n"                                                                                           \
-   "  return value;\n"                                                                               \
-   "}"}
+// A row's threads combine their partial results by butterflies of shuffles, then across warps through shared memory.
+// Every thread of the row ends with the same bits: each step adds the same two numbers on both sides. All threads of
+// the block must call it.
+#define FUSELINE_ROW_REDUCE(KIND, TYPES, COMBINE)                                \
+  {                                                                              \
+    "fl_row_reduce_" KIND "_@S", TYPES, kNoType,                                 \
+        "template <int kThreads>\n"                                              \
+        "FL_FN @T fl_row_reduce_" KIND                                           \
+        "_@S(@T value) {\n"                                                      \
+        "#pragma unroll\n"                                                       \
+        "  for (int d = (kThreads < 32 ? kThreads : 32) / 2; d > 0; d /= 2) {\n" \
+        "    value = " COMBINE                                                   \
+        "(value, fl_shuffle_xor_@S(value, d));\n"                                \
+        "  }\n"                                                                  \
+        "  if (kThreads > 32) {\n"                                               \
+        "    constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;\n"        \
+        "    FL_SHARED @T partial[32];\n"                                        \
+        "    const int warp = fl_thread() / 32, lane = fl_thread() % 32;\n"      \
+        "    fl_barrier();\n"                                                    \
+        "    if (lane == 0) partial[warp] = value;\n"                            \
+        "    fl_barrier();\n"                                                    \
+        "    value = partial[warp / kWarps * kWarps + lane % kWarps];\n"         \
+        "#pragma unroll\n"                                                       \
+        "    for (int d = kWarps / 2; d > 0; d /= 2) value = " COMBINE           \
+        "(value, fl_shuffle_xor_@S(value, d));\n"                                \
+        "  }\n"                                                                  \
+        "  return value;\n"                                                      \
+        "}"                                                                      \
+  }
 
 // The same for argmax and argmin, which carry the position along.
-#define FUSELINE_ROW_ARG_REDUCE(KIND)                                                               \
-  {"fl_row_reduce_arg" KIND "_@S", kAll, kNoType,                                                    \
-   "template <int kThreads>\n"                                                                       \
-   "FL_FN void fl_row_reduce_arg" KIND "_@S(@T& value, long long& at) {\n"                           \
-   "#pragma unroll\n"                                                                                \
-   "  for (int d = (kThreads < 32 ? kThreads : 32) / 2; d > 0; d /= 2) {\n"                          \
-   "    const @T other = fl_shuffle_xor_@S(value, d);\n"                                             \
-   "    const long long other_at = fl_shuffle_xor_i64(at, d);\n"                                     \
-   "    if (fl_better_" KIND "_@S(value, at, other, other_at)) value = other, at = other_at;\n"      \
-   "  }\n"                                                                                           \
-   "  if (kThreads > 32) {\n"                                                                        \
-   "    constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;\n"                                 \
-   "    FL_SHARED @T partial[32];\n"                                                                 \
-   "    FL_SHARED long long partial_at[32];\n"                                                       \
-   "    const int warp = fl_thread() / 32, lane = fl_thread() % 32;\n"                               \
-   "    fl_barrier();\n"                                                                             \
-   "    if (lane == 0) partial[warp] = value, partial_at[warp] = at;\n"                              \
-   "    fl_barrier();\n"                                                                             \
-   "    value = partial[warp / kWarps * kWarps + lane % kWarps];\n"                                  \
-   "    at = partial_at[warp / kWarps * kWarps + lane % kWarps];\n"                                  \
-   "#pragma unroll\n"                                                                                \
-   "    for (int d = kWarps / 2; d > 0; d /= 2) {\n"                                                 \
-   "      const @T other = fl_shuffle_xor_@S(value, d);\n"                                           \
-   "      const long long other_at = fl_shuffle_xor_i64(at, d);\n"                                   \
-   "      if (fl_better_" KIND "_@S(value, at, other, other_at)) value = other, at = other_at;\n"    \
-   "    }\n"                                                                                         \
-   "  }\n"                                                                                           \
-   "}"}
+#define FUSELINE_ROW_ARG_REDUCE(KIND)                                            \
+  {                                                                              \
+    "fl_row_reduce_arg" KIND "_@S", kAll, kNoType,                               \
+        "template <int kThreads>\n"                                              \
+        "FL_FN void fl_row_reduce_arg" KIND                                      \
+        "_@S(@T& value, long long& at) {\n"                                      \
+        "#pragma unroll\n"                                                       \
+        "  for (int d = (kThreads < 32 ? kThreads : 32) / 2; d > 0; d /= 2) {\n" \
+        "    const @T other = fl_shuffle_xor_@S(value, d);\n"                    \
+        "    const long long other_at = fl_shuffle_xor_i64(at, d);\n"            \
+        "    if (fl_better_" KIND                                                \
+        "_@S(value, at, other, other_at)) value = other, at = other_at;\n"       \
+        "  }\n"                                                                  \
+        "  if (kThreads > 32) {\n"                                               \
+        "    constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;\n"        \
+        "    FL_SHARED @T partial[32];\n"                                        \
+        "    FL_SHARED long long partial_at[32];\n"                              \
+        "    const int warp = fl_thread() / 32, lane = fl_thread() % 32;\n"      \
+        "    fl_barrier();\n"                                                    \
+        "    if (lane == 0) partial[warp] = value, partial_at[warp] = at;\n"     \
+        "    fl_barrier();\n"                                                    \
+        "    value = partial[warp / kWarps * kWarps + lane % kWarps];\n"         \
+        "    at = partial_at[warp / kWarps * kWarps + lane % kWarps];\n"         \
+        "#pragma unroll\n"                                                       \
+        "    for (int d = kWarps / 2; d > 0; d /= 2) {\n"                        \
+        "      const @T other = fl_shuffle_xor_@S(value, d);\n"                  \
+        "      const long long other_at = fl_shuffle_xor_i64(at, d);\n"          \
+        "      if (fl_better_" KIND                                              \
+        "_@S(value, at, other, other_at)) value = other, at = other_at;\n"       \
+        "    }\n"                                                                \
+        "  }\n"                                                                  \
+        "}"                                                                      \
+  }
 
 // Threads (x, 0), (x, 1), … hold partial results of the same kLanes columns; every one of them gets the combined ones.
-#define FUSELINE_COLUMN_REDUCE(KIND, TYPES, COMBINE)                                                \
-  {"fl_column_reduce_" KIND "_@S", TYPES, kNoType,                                                   \
-   "template <int kColumns, int kThreads, int kLanes>\n"                                             \
-   "FL_FN void fl_column_reduce_" KIND "_@S(@T* value) {\n"                                          \
-   "  if (kThreads == 1) return;\n"                                                                  \
-   "  FL_SHARED @T partial[kThreads][kLanes][kColumns];\n"                                           \
-   "  const int x = fl_thread() % kColumns, y = fl_thread() / kColumns;\n"                           \
-   "  fl_barrier();\n"                                                                               \
-   "#pragma unroll\n"                                                                                \
-   "  for (int lane = 0; lane < kLanes; ++lane) partial[y][lane][x] = value[lane];\n"                \
-   "  fl_barrier();\n"                                                                               \
-   "  for (int d = kThreads / 2; d > 0; d /= 2) {\n"                                                 \
-   "    if (y < d) {\n"                                                                              \
-   "#pragma unroll\n"                                                                                \
-   "      for (int lane = 0; lane < kLanes; ++lane) {\n"                                             \
-   "        partial[y][lane][x] = " COMBINE "(partial[y][lane][x], partial[y + d][lane][x]);\n"      \
-   "      }\n"                                                                                       \
-   "    }\n"                                                                                         \
-   "    fl_barrier();\n"                                                                             \
-   "  }\n"                                                                                           \
-   "#pragma unroll\n"                                                                                \
-   "  for (int lane = 0; lane < kLanes; ++lane) value[lane] = partial[0][lane][x];\n"                \
-   "}"}
+#define FUSELINE_COLUMN_REDUCE(KIND, TYPES, COMBINE)                                       \
+  {                                                                                        \
+    "fl_column_reduce_" KIND "_@S", TYPES, kNoType,                                        \
+        "template <int kColumns, int kThreads, int kLanes>\n"                              \
+        "FL_FN void fl_column_reduce_" KIND                                                \
+        "_@S(@T* value) {\n"                                                               \
+        "  if (kThreads == 1) return;\n"                                                   \
+        "  FL_SHARED @T partial[kThreads][kLanes][kColumns];\n"                            \
+        "  const int x = fl_thread() % kColumns, y = fl_thread() / kColumns;\n"            \
+        "  fl_barrier();\n"                                                                \
+        "#pragma unroll\n"                                                                 \
+        "  for (int lane = 0; lane < kLanes; ++lane) partial[y][lane][x] = value[lane];\n" \
+        "  fl_barrier();\n"                                                                \
+        "  for (int d = kThreads / 2; d > 0; d /= 2) {\n"                                  \
+        "    if (y < d) {\n"                                                               \
+        "#pragma unroll\n"                                                                 \
+        "      for (int lane = 0; lane < kLanes; ++lane) {\n"                              \
+        "        partial[y][lane][x] = " COMBINE                                           \
+        "(partial[y][lane][x], partial[y + d][lane][x]);\n"                                \
+        "      }\n"                                                                        \
+        "    }\n"                                                                          \
+        "    fl_barrier();\n"                                                              \
+        "  }\n"                                                                            \
+        "#pragma unroll\n"                                                                 \
+        "  for (int lane = 0; lane < kLanes; ++lane) value[lane] = partial[0][lane][x];\n" \
+        "}"                                                                                \
+  }
 
-#define FUSELINE_COLUMN_ARG_REDUCE(KIND)                                                            \
-  {"fl_column_reduce_arg" KIND "_@S", kAll, kNoType,                                                 \
-   "template <int kColumns, int kThreads, int kLanes>\n"                                             \
-   "FL_FN void fl_column_reduce_arg" KIND "_@S(@T* value, long long* at) {\n"                        \
-   "  if (kThreads == 1) return;\n"                                                                  \
-   "  FL_SHARED @T partial[kThreads][kLanes][kColumns];\n"                                           \
-   "  FL_SHARED long long partial_at[kThreads][kLanes][kColumns];\n"                                 \
-   "  const int x = fl_thread() % kColumns, y = fl_thread() / kColumns;\n"                           \
-   "  fl_barrier();\n"                                                                               \
-   "#pragma unroll\n"                                                                                \
-   "  for (int lane = 0; lane < kLanes; ++lane) {\n"                                                 \
-   "    partial[y][lane][x] = value[lane];\n"                                                        \
-   "    partial_at[y][lane][x] = at[lane];\n"                                                        \
-   "  }\n"                                                                                           \
-   "  fl_barrier();\n"                                                                               \
-   "  for (int d = kThreads / 2; d > 0; d /= 2) {\n"                                                 \
-   "    if (y < d) {\n"                                                                              \
-   "#pragma unroll\n"                                                                                \
-   "      for (int lane = 0; lane < kLanes; ++lane) {\n"                                             \
-   "        const @T other = partial[y + d][lane][x];\n"                                             \
-   "        const long long other_at = partial_at[y + d][lane][x];\n"                                \
-   "        if (fl_better_" KIND "_@S(partial[y][lane][x], partial_at[y][lane][x], other, other_at)) {\n" \
-   "          partial[y][lane][x] = other;\n"                                                        \
-   "          partial_at[y][lane][x] = other_at;\n"                                                  \
-   "        }\n"                                                                                     \
-   "      }\n"                                                                                       \
-   "    }\n"                                                                                         \
-   "    fl_barrier();\n"                                                                             \
-   "  }\n"                                                                                           \
-   "#pragma unroll\n"                                                                                \
-   "  for (int lane = 0; lane < kLanes; ++lane) {\n"                                                 \
-   "    value[lane] = partial[0][lane][x];\n"                                                        \
-   "    at[lane] = partial_at[0][lane][x];\n"                                                        \
-   "  }\n"                                                                                           \
-   "}"}
+#define FUSELINE_COLUMN_ARG_REDUCE(KIND)                                         \
+  {                                                                              \
+    "fl_column_reduce_arg" KIND "_@S", kAll, kNoType,                            \
+        "template <int kColumns, int kThreads, int kLanes>\n"                    \
+        "FL_FN void fl_column_reduce_arg" KIND                                   \
+        "_@S(@T* value, long long* at) {\n"                                      \
+        "  if (kThreads == 1) return;\n"                                         \
+        "  FL_SHARED @T partial[kThreads][kLanes][kColumns];\n"                  \
+        "  FL_SHARED long long partial_at[kThreads][kLanes][kColumns];\n"        \
+        "  const int x = fl_thread() % kColumns, y = fl_thread() / kColumns;\n"  \
+        "  fl_barrier();\n"                                                      \
+        "#pragma unroll\n"                                                       \
+        "  for (int lane = 0; lane < kLanes; ++lane) {\n"                        \
+        "    partial[y][lane][x] = value[lane];\n"                               \
+        "    partial_at[y][lane][x] = at[lane];\n"                               \
+        "  }\n"                                                                  \
+        "  fl_barrier();\n"                                                      \
+        "  for (int d = kThreads / 2; d > 0; d /= 2) {\n"                        \
+        "    if (y < d) {\n"                                                     \
+        "#pragma unroll\n"                                                       \
+        "      for (int lane = 0; lane < kLanes; ++lane) {\n"                    \
+        "        const @T other = partial[y + d][lane][x];\n"                    \
+        "        const long long other_at = partial_at[y + d][lane][x];\n"       \
+        "        if (fl_better_" KIND                                            \
+        "_@S(partial[y][lane][x], partial_at[y][lane][x], other, other_at)) {\n" \
+        "          partial[y][lane][x] = other;\n"                               \
+        "          partial_at[y][lane][x] = other_at;\n"                         \
+        "        }\n"                                                            \
+        "      }\n"                                                              \
+        "    }\n"                                                                \
+        "    fl_barrier();\n"                                                    \
+        "  }\n"                                                                  \
+        "#pragma unroll\n"                                                       \
+        "  for (int lane = 0; lane < kLanes; ++lane) {\n"                        \
+        "    value[lane] = partial[0][lane][x];\n"                               \
+        "    at[lane] = partial_at[0][lane][x];\n"                               \
+        "  }\n"                                                                  \
+        "}"                                                                      \
+  }
 
 // Stores kLanes (even) f32 values as 16-bit floats; 16 bytes an access where there are that many.
-#define FUSELINE_STORE_PACKED(STORAGE)                                                              \
-  {"fl_store_packed_" STORAGE, kNoType, kNoType,                                                     \
-   "template <int kLanes> FL_FN void fl_store_packed_" STORAGE "(fl_" STORAGE "* to, const float* v) {\n" \
-   "  union { typename fl_word<2 * kLanes>::type words[1]; unsigned pairs[kLanes / 2]; uint4 quads[(kLanes + 7) / 8]; } u;\n" \
-   "#pragma unroll\n"                                                                                \
-   "  for (int i = 0; i < kLanes / 2; ++i) u.pairs[i] = fl_pack_" STORAGE "(v[2 * i], v[2 * i + 1]);\n" \
-   "  if (kLanes >= 8) {\n"                                                                         \
-   "#pragma unroll\n"                                                                                \
-   "    for (int i = 0; i < kLanes / 8; ++i) reinterpret_cast<uint4*>(to)[i] = u.quads[i];\n"       \
-   "  } else {\n"                                                                                    \
-   "    *reinterpret_cast<typename fl_word<2 * kLanes>::type*>(to) = u.words[0];\n"                 \
-   "  }\n"                                                                                           \
-   "}"}
+#define FUSELINE_STORE_PACKED(STORAGE)                                                                                 \
+  {                                                                                                                    \
+    "fl_store_packed_" STORAGE, kNoType, kNoType,                                                                      \
+        "template <int kLanes> FL_FN void fl_store_packed_" STORAGE "(fl_" STORAGE                                     \
+        "* to, const float* v) {\n"                                                                                    \
+        "  union { typename fl_word<2 * kLanes>::type words[1]; unsigned pairs[kLanes / 2]; uint4 quads[(kLanes + 7) " \
+        "/ 8]; } u;\n"                                                                                                 \
+        "#pragma unroll\n"                                                                                             \
+        "  for (int i = 0; i < kLanes / 2; ++i) u.pairs[i] = fl_pack_" STORAGE                                         \
+        "(v[2 * i], v[2 * i + 1]);\n"                                                                                  \
+        "  if (kLanes >= 8) {\n"                                                                                       \
+        "#pragma unroll\n"                                                                                             \
+        "    for (int i = 0; i < kLanes / 8; ++i) reinterpret_cast<uint4*>(to)[i] = u.quads[i];\n"                     \
+        "  } else {\n"                                                                                                 \
+        "    *reinterpret_cast<typename fl_word<2 * kLanes>::type*>(to) = u.words[0];\n"                               \
+        "  }\n"                                                                                                        \
+        "}"                                                                                                            \
+  }
 
 constexpr uint32_t kWide = kFloats | kI64 | kI32;
 
@@ -148,7 +172,8 @@ constexpr PreludeTemplate kTemplates[] = {
      "FL_FN @T fl_shuffle_xor_@S(@T a, int mask) { return __shfl_xor_sync(0xffffffffu, a, mask); }"},
     {"fl_shuffle_xor_@S", kSmallInts | kBool, kNoType,
      "FL_FN @T fl_shuffle_xor_@S(@T a, int mask) { return (@T)__shfl_xor_sync(0xffffffffu, (int)a, mask); }"},
-    // kLanes neighbouring elements, moved by accesses of 16 bytes (or one smaller one). The address is aligned to the access.
+    // kLanes neighbouring elements, moved by accesses of 16 bytes (or one smaller one). The address is aligned to the
+    // access.
     {"fl_word", kNoType, kNoType,
      R"(template <int kBytes> struct fl_word { typedef uint4 type; };
 template <> struct fl_word<8> { typedef uint2 type; };

@@ -6,17 +6,23 @@
 namespace fuseline::codegen {
 namespace {
 
-// NVRTC knows the math functions and the conversion intrinsics without a header. Without --use_fast_math they are within 4 ulp in
-// f32, save lgamma and erfc (4.01 ulp was seen), which go by way of f64.
+// NVRTC knows the math functions and the conversion intrinsics without a header. Without --use_fast_math they are
+// within 4 ulp in f32, save lgamma and erfc (4.01 ulp was seen), which go by way of f64.
 #define FUSELINE_UNARY(NAME) \
-  {"fl_" NAME "_@S", kFloats, kNoType, "FL_FN @T fl_" NAME "_@S(@T a) { return " NAME "@L(a); }"}
+  { "fl_" NAME "_@S", kFloats, kNoType, "FL_FN @T fl_" NAME "_@S(@T a) { return " NAME "@L(a); }" }
 #define FUSELINE_BINARY(NAME) \
-  {"fl_" NAME "_@S", kFloats, kNoType, "FL_FN @T fl_" NAME "_@S(@T a, @T b) { return " NAME "@L(a, b); }"}
+  { "fl_" NAME "_@S", kFloats, kNoType, "FL_FN @T fl_" NAME "_@S(@T a, @T b) { return " NAME "@L(a, b); }" }
 
-#define FUSELINE_NARROW_UNARY(NAME) \
-  {"fl_" NAME "_@S", kSmallInts, kNoType, "FL_FN @T fl_" NAME "_@S(@T a) { return fl_narrow_@S(fl_" NAME "_i32(a)); }"}
-#define FUSELINE_NARROW_BINARY(NAME) \
-  {"fl_" NAME "_@S", kSmallInts, kNoType, "FL_FN @T fl_" NAME "_@S(@T a, @T b) { return fl_narrow_@S(fl_" NAME "_i32(a, b)); }"}
+#define FUSELINE_NARROW_UNARY(NAME)                                                  \
+  {                                                                                  \
+    "fl_" NAME "_@S", kSmallInts, kNoType,                                           \
+        "FL_FN @T fl_" NAME "_@S(@T a) { return fl_narrow_@S(fl_" NAME "_i32(a)); }" \
+  }
+#define FUSELINE_NARROW_BINARY(NAME)                                                          \
+  {                                                                                           \
+    "fl_" NAME "_@S", kSmallInts, kNoType,                                                    \
+        "FL_FN @T fl_" NAME "_@S(@T a, @T b) { return fl_narrow_@S(fl_" NAME "_i32(a, b)); }" \
+  }
 
 constexpr PreludeTemplate kTemplates[] = {
     {"FL_FN", kNoType, kNoType, "#define FL_FN static __device__ __forceinline__"},
@@ -28,9 +34,9 @@ constexpr PreludeTemplate kTemplates[] = {
     {"fl_from_bits_f64", kNoType, kNoType,
      "FL_FN double fl_from_bits_f64(unsigned long long a) { return __longlong_as_double((long long)a); }"},
 
-    // Arithmetic on 8- and 16-bit integers is done on 32 bits and cut off behind an empty asm statement, which keeps the compiler from
-    // doing it on fewer: NVRTC 13.0 leaves out the sign extension of such a result in a comparison (neg of an i8 taken out of a vector,
-    // then argmin).
+    // Arithmetic on 8- and 16-bit integers is done on 32 bits and cut off behind an empty asm statement, which keeps
+    // the compiler from doing it on fewer: NVRTC 13.0 leaves out the sign extension of such a result in a comparison
+    // (neg of an i8 taken out of a vector, then argmin).
     {"fl_narrow_@S", kSmallInts, kNoType,
      "FL_FN @T fl_narrow_@S(int a) {\n  asm(\"\" : \"+r\"(a));\n  return (@T)a;\n}"},
     FUSELINE_NARROW_UNARY("neg"),
@@ -48,7 +54,8 @@ constexpr PreludeTemplate kTemplates[] = {
     FUSELINE_NARROW_BINARY("bit_or"),
     FUSELINE_NARROW_BINARY("bit_xor"),
     {"fl_shift_left_@S", kSmallInts, kNoType,
-     "FL_FN @T fl_shift_left_@S(@T a, @T b) { return b < 0 || b >= @W ? (@T)0 : fl_narrow_@S((int)((unsigned)a << b)); }"},
+     "FL_FN @T fl_shift_left_@S(@T a, @T b) { return b < 0 || b >= @W ? (@T)0 : fl_narrow_@S((int)((unsigned)a << b)); "
+     "}"},
     {"fl_cast_@S_to_@s", kInts, kSmallInts, "FL_FN @t fl_cast_@S_to_@s(@T a) { return fl_narrow_@s((int)a); }"},
 
     {"fl_abs_@S", kFloats, kNoType, "FL_FN @T fl_abs_@S(@T a) { return fabs@L(a); }"},
@@ -213,7 +220,8 @@ constexpr PreludeTemplate kTemplates[] = {
 
 absl::Span<const PreludeFunction> CudaScalarPrelude() {
   static const PreludeTable* const table =
-      new PreludeTable({kTemplates, SharedScalarTemplates(), SharedStorageTemplates(), SharedReductionTemplates(), CudaMemoryTemplates()});
+      new PreludeTable({kTemplates, SharedScalarTemplates(), SharedStorageTemplates(), SharedReductionTemplates(),
+                        CudaMemoryTemplates()});
   return table->functions();
 }
 

@@ -1,7 +1,7 @@
 // Orders a kernel body into phases: what is computed once a row, and what in each pass over the row.
-// A row phase stands before each pass and after the last one. A pass computes what its reductions and stores need; values that an earlier
-// pass has computed are computed again, unless they are kept (in registers, by a persistent schedule).
-// Thread-safety: pure functions. Linear in the body for each pass.
+// A row phase stands before each pass and after the last one. A pass computes what its reductions and stores need;
+// values that an earlier pass has computed are computed again, unless they are kept (in registers, by a persistent
+// schedule). Thread-safety: pure functions. Linear in the body for each pass.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace fuseline::codegen {
 
 struct Phase {
-  bool row = false;                 // else a pass
+  bool row = false;  // else a pass
   int32_t pass = 0;
   std::vector<int32_t> instrs;      // to compute, in order
   std::vector<int32_t> reductions;  // a pass: to accumulate and, at its end, to combine
@@ -20,8 +20,8 @@ struct Phase {
 };
 
 struct PhasePlan {
-  std::vector<Phase> phases;        // row 0, pass 0, row 1, pass 1, …, row n
-  std::vector<int32_t> kept;        // full instructions that a later pass takes from the pass that computed them
+  std::vector<Phase> phases;  // row 0, pass 0, row 1, pass 1, …, row n
+  std::vector<int32_t> kept;  // full instructions that a later pass takes from the pass that computed them
 };
 
 // `may_keep[i]`: instruction i may be kept from pass to pass.

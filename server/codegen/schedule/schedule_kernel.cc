@@ -12,21 +12,24 @@
 namespace fuseline::codegen {
 namespace {
 
-constexpr int32_t kBlockThreads = 256;      // of pointwise and column kernels
-constexpr int32_t kRowBlockThreads = 128;   // the least for row kernels: short rows share a block
-constexpr int32_t kMaxThreads = 1024;       // of a block, by the hardware
-constexpr int64_t kVectorBytes = 16;        // the widest access of a thread
-// Elements that a thread of a row kernel takes: enough loads in flight (4 vectors of 16 bytes) without crowding the registers.
+constexpr int32_t kBlockThreads = 256;     // of pointwise and column kernels
+constexpr int32_t kRowBlockThreads = 128;  // the least for row kernels: short rows share a block
+constexpr int32_t kMaxThreads = 1024;      // of a block, by the hardware
+constexpr int64_t kVectorBytes = 16;       // the widest access of a thread
+// Elements that a thread of a row kernel takes: enough loads in flight (4 vectors of 16 bytes) without crowding the
+// registers.
 constexpr int64_t kElementsPerThread = 32;
-// 32-bit registers that a persistent thread may spend on what it holds; with the rest it stays under 128 (512 threads) or 64 (1024).
+// 32-bit registers that a persistent thread may spend on what it holds; with the rest it stays under 128 (512 threads)
+// or 64 (1024).
 constexpr int64_t kHeldWords = 64;
 constexpr int64_t kHeldWordsFullBlock = 32;
-constexpr int64_t kTasksWanted = 528;       // blocks of a split reduction: four for each of 132 multiprocessors
+constexpr int64_t kTasksWanted = 528;  // blocks of a split reduction: four for each of 132 multiprocessors
 constexpr int64_t kThreadsToUnroll = 4 * 132 * 2048;  // four times what the machine holds at once
-constexpr int32_t kCpuTile = 64;            // columns that the CPU accumulates at once
-constexpr int64_t kCpuPieces = 64;          // pieces of a row split for CPU threads
-constexpr int64_t kCpuGrainElements = 16384;  // fewer are not worth waking a thread
-constexpr int64_t kIndexLimit = (int64_t{1} << 31) - (1 << 20);  // slack: the last vectors of a block may reach past the end
+constexpr int32_t kCpuTile = 64;                      // columns that the CPU accumulates at once
+constexpr int64_t kCpuPieces = 64;                    // pieces of a row split for CPU threads
+constexpr int64_t kCpuGrainElements = 16384;          // fewer are not worth waking a thread
+constexpr int64_t kIndexLimit =
+    (int64_t{1} << 31) - (1 << 20);  // slack: the last vectors of a block may reach past the end
 
 int32_t PowerOfTwoAtLeast(int64_t n) {
   int32_t p = 1;
@@ -65,7 +68,8 @@ class Scheduler {
   static void ChoosePieces(const KernelBody& collapsed, bool cuda, int32_t* var, int64_t* count, int64_t* extent) {
     *var = -1;
     for (int32_t v : collapsed.reduced_vars()) {
-      if (*var < 0 || collapsed.extents[static_cast<size_t>(v)] > collapsed.extents[static_cast<size_t>(*var)]) *var = v;
+      if (*var < 0 || collapsed.extents[static_cast<size_t>(v)] > collapsed.extents[static_cast<size_t>(*var)])
+        *var = v;
     }
     const int64_t n = collapsed.extents[static_cast<size_t>(*var)];
     const int64_t others = collapsed.reduced_count() / std::max<int64_t>(n, 1);
@@ -74,7 +78,8 @@ class Scheduler {
     const bool columns = best >= 0 && !collapsed.reduced[static_cast<size_t>(best)];
     const int64_t tasks = columns ? std::max<int64_t>(rows / 128, 1) : rows;
     const int64_t wanted = std::max<int64_t>(2, (cuda ? kTasksWanted : kCpuPieces) / tasks);
-    // A piece is at least a thousand elements of work (for columns: 32 steps down), and a multiple of what a block takes in one step.
+    // A piece is at least a thousand elements of work (for columns: 32 steps down), and a multiple of what a block
+    // takes in one step.
     const int64_t least = std::max<int64_t>(1, (columns ? 32 : 4096) / std::max<int64_t>(others, 1));
     int64_t piece = std::max((n + wanted - 1) / wanted, least);
     const int64_t step = columns ? 8 : (piece >= 2048 ? 1024 : 16);
@@ -124,7 +129,8 @@ class Scheduler {
     int32_t best = BestVar(k.body);
     if (best < 0) best = reduced.empty() ? -1 : reduced.back();
     if (best >= 0 && !k.body.reduced[static_cast<size_t>(best)] && reduced.empty()) best = -1;
-    k.kind = best >= 0 && !k.body.reduced[static_cast<size_t>(best)] ? ScheduledKernel::Kind::kColumn : ScheduledKernel::Kind::kRow;
+    k.kind = best >= 0 && !k.body.reduced[static_cast<size_t>(best)] ? ScheduledKernel::Kind::kColumn
+                                                                     : ScheduledKernel::Kind::kRow;
     if (best >= 0) {
       std::vector<int32_t> order;
       for (const std::vector<int32_t>& vars : {rows, reduced}) {
@@ -183,9 +189,11 @@ class Scheduler {
     }
     k.lanes = static_cast<int32_t>(lanes);
     for (size_t i = 0; i < b.instrs.size(); ++i) {
-      if (b.instrs[i].kind == BodyInstr::Kind::kLoad) k.vector_load[i] = lanes > 1 && Vectorises(k, b.instrs[i].offset, lanes);
+      if (b.instrs[i].kind == BodyInstr::Kind::kLoad)
+        k.vector_load[i] = lanes > 1 && Vectorises(k, b.instrs[i].offset, lanes);
     }
-    for (size_t s = 0; s < b.stores.size(); ++s) k.vector_store[s] = lanes > 1 && Vectorises(k, b.stores[s].offset, lanes);
+    for (size_t s = 0; s < b.stores.size(); ++s)
+      k.vector_store[s] = lanes > 1 && Vectorises(k, b.stores[s].offset, lanes);
   }
 
   // What a thread reads of tensors that are about as large as the result, for one vector of it.
@@ -223,7 +231,8 @@ class Scheduler {
         k.dims.block[0] = kBlockThreads;
         k.dims.grid[0] = (threads + kBlockThreads * k.unroll - 1) / (kBlockThreads * k.unroll);
         k.phases = BuildPhases(k.body, std::vector<bool>(k.body.instrs.size(), false));
-        k.description = absl::StrCat("pointwise, ", k.lanes, " lanes", k.unroll > 1 ? absl::StrCat(" x ", k.unroll) : "");
+        k.description =
+            absl::StrCat("pointwise, ", k.lanes, " lanes", k.unroll > 1 ? absl::StrCat(" x ", k.unroll) : "");
         break;
       }
       case ScheduledKernel::Kind::kColumn: {
@@ -233,7 +242,8 @@ class Scheduler {
         k.dims.block[0] = k.rows_per_block * k.threads_per_row;
         k.dims.grid[0] = (vectors + k.rows_per_block - 1) / k.rows_per_block;
         k.phases = BuildPhases(k.body, std::vector<bool>(k.body.instrs.size(), false));
-        k.description = absl::StrCat("column, ", k.rows_per_block * k.lanes, " columns x ", k.threads_per_row, " threads, ", k.lanes, " lanes");
+        k.description = absl::StrCat("column, ", k.rows_per_block * k.lanes, " columns x ", k.threads_per_row,
+                                     " threads, ", k.lanes, " lanes");
         break;
       }
       case ScheduledKernel::Kind::kRow:
@@ -252,13 +262,16 @@ class Scheduler {
     int64_t bytes = 0;  // held for each element
     for (int32_t i : kept.kept) {
       const BodyInstr& instr = k.body.instrs[static_cast<size_t>(i)];
-      bytes += instr.kind == BodyInstr::Kind::kLoad ? DTypeSizeBytes(k.body.params[static_cast<size_t>(instr.param)].dtype)
-                                                    : std::max(4, DTypeSizeBytes(instr.scalar.type));
+      bytes += instr.kind == BodyInstr::Kind::kLoad
+                   ? DTypeSizeBytes(k.body.params[static_cast<size_t>(instr.param)].dtype)
+                   : std::max(4, DTypeSizeBytes(instr.scalar.type));
     }
     const int64_t vectors = (reduced + k.lanes - 1) / k.lanes;
     const int64_t per_thread = std::max<int64_t>(1, kElementsPerThread / k.lanes);
-    // A warp a row where the row has that many vectors, so that neighbouring threads read whole lines; more for long rows.
-    int32_t threads = std::max(PowerOfTwoAtLeast((vectors + per_thread - 1) / per_thread), std::min(32, PowerOfTwoAtLeast(vectors)));
+    // A warp a row where the row has that many vectors, so that neighbouring threads read whole lines; more for long
+    // rows.
+    int32_t threads =
+        std::max(PowerOfTwoAtLeast((vectors + per_thread - 1) / per_thread), std::min(32, PowerOfTwoAtLeast(vectors)));
     threads = std::min(threads, kMaxThreads);
     int64_t chunks = (vectors + threads - 1) / threads;
     int64_t words = chunks * k.lanes * bytes / 4;
@@ -275,7 +288,8 @@ class Scheduler {
     k.phases = fits ? std::move(kept) : BuildPhases(k.body, std::vector<bool>(k.body.instrs.size(), false));
     k.dims.block[0] = k.threads_per_row * k.rows_per_block;
     k.dims.grid[0] = (rows + k.rows_per_block - 1) / k.rows_per_block;
-    k.description = absl::StrCat(fits ? "persistent row, " : "looped row, ", k.threads_per_row, " threads, ", k.lanes, " lanes");
+    k.description =
+        absl::StrCat(fits ? "persistent row, " : "looped row, ", k.threads_per_row, " threads, ", k.lanes, " lanes");
   }
 
   void MapToWorkItems(ScheduledKernel& k) {
@@ -309,7 +323,8 @@ class Scheduler {
 
 }  // namespace
 
-absl::StatusOr<std::vector<ScheduledKernel>> ScheduleKernel(KernelBody body, bool split, bool cuda, int32_t first_partial) {
+absl::StatusOr<std::vector<ScheduledKernel>> ScheduleKernel(KernelBody body, bool split, bool cuda,
+                                                            int32_t first_partial) {
   Scheduler scheduler(cuda);
   std::vector<ScheduledKernel> out;
   CollapseLoops(body);

@@ -21,29 +21,31 @@ struct ScheduledKernel {
     kRow,        // lanes along the reduced extent: several threads share a row and combine
     kColumn,     // lanes along the rows (the contiguous dim is kept): a thread walks down its columns
   } kind = Kind::kPointwise;
-  std::string name;          // fuseline_<kind>_<ops>_<n>
-  std::string description;   // "persistent row, 256 threads, 8 lanes"
+  std::string name;         // fuseline_<kind>_<ops>_<n>
+  std::string description;  // "persistent row, 256 threads, 8 lanes"
   KernelBody body;
   PhasePlan phases;
-  int32_t vector_var = -1;   // lanes run along it; -1: a single element
-  int32_t lanes = 1;         // elements of one vector; the CPU's column tile width
+  int32_t vector_var = -1;         // lanes run along it; -1: a single element
+  int32_t lanes = 1;               // elements of one vector; the CPU's column tile width
   std::vector<bool> vector_load;   // by instruction: one access serves all lanes
   std::vector<bool> vector_store;  // by store
-  bool wide_index = false;   // 64-bit offsets
+  bool wide_index = false;         // 64-bit offsets
   // CUDA only.
-  bool persistent = false;   // kRow: each thread holds its part of the row
-  int32_t threads_per_row = 1;   // kRow: a power of two; kColumn: threads along the reduced extent
-  int32_t rows_per_block = 1;    // kRow: rows; kColumn: vectors of columns
-  int32_t chunks = 1;            // kRow, persistent: vectors a thread holds
-  int32_t unroll = 1;            // kPointwise: vectors of a thread, a block's width apart
+  bool persistent = false;      // kRow: each thread holds its part of the row
+  int32_t threads_per_row = 1;  // kRow: a power of two; kColumn: threads along the reduced extent
+  int32_t rows_per_block = 1;   // kRow: rows; kColumn: vectors of columns
+  int32_t chunks = 1;           // kRow, persistent: vectors a thread holds
+  int32_t unroll = 1;           // kPointwise: vectors of a thread, a block's width apart
   LaunchDims dims;
   // CPU only.
   int64_t work_items = 0;
   int64_t work_grain = 1;
 };
 
-// Schedules one group's body. A split reduction gives two kernels, the second combining partial results of the first; its partial
-// buffers are the parameters with tensor == -1, numbered by `partial` from `first_partial`. Errors: INTERNAL.
-absl::StatusOr<std::vector<ScheduledKernel>> ScheduleKernel(KernelBody body, bool split, bool cuda, int32_t first_partial);
+// Schedules one group's body. A split reduction gives two kernels, the second combining partial results of the first;
+// its partial buffers are the parameters with tensor == -1, numbered by `partial` from `first_partial`. Errors:
+// INTERNAL.
+absl::StatusOr<std::vector<ScheduledKernel>> ScheduleKernel(KernelBody body, bool split, bool cuda,
+                                                            int32_t first_partial);
 
 }  // namespace fuseline::codegen

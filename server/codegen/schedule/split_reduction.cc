@@ -29,8 +29,8 @@ int32_t AddPartialParam(KernelBody& body, const Partial& partial, int64_t count,
 
 }  // namespace
 
-absl::StatusOr<SplitBodies> SplitReduction(const KernelBody& body, int32_t var, int64_t piece_count, int64_t piece_extent,
-                                           int32_t first_partial) {
+absl::StatusOr<SplitBodies> SplitReduction(const KernelBody& body, int32_t var, int64_t piece_count,
+                                           int64_t piece_extent, int32_t first_partial) {
   if (body.passes > 1) return Internal("split reduction: a full value depends on a reduction");
   SplitBodies out;
   const int64_t rows = body.row_count();
