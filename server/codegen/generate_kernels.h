@@ -1,7 +1,7 @@
 // Turns a fusion plan into kernel sources, a launch plan and a report.
 // Pipeline: FusionPlan, Target -> GenerateKernels -> KernelSource[], LaunchPlan, ArtifactReport.
 // Thread-safety: a pure function. Errors: INTERNAL for a bug; UNIMPLEMENTED where a limit of the launch plan is passed.
-// Tested by tests/unit/server/codegen/generate_kernels_test.cc
+// Tested by tests/unit/codegen/generate_kernels_test.cc
 #pragma once
 
 #include <string>

@@ -4,7 +4,7 @@
 // flags; row variables first in order, reduced ones after. An instruction is `full` where it depends on a reduced
 // variable, else it is the same for a whole row. Passes: a reduction over values of pass k runs in pass k over the row;
 // its result is known from pass k + 1 on. Ownership: values. Thread-safety: thread-compatible. Errors: INTERNAL only.
-// Tested by tests/unit/server/codegen/kernel_body_test.cc
+// Tested by tests/unit/codegen/kernel_body_test.cc
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Places temporaries in the arena so that those whose lives do not overlap share memory.
 // Thread-safety: a pure function of its argument. O(n log n + n * live) for n temporaries.
-// Tested by tests/unit/server/codegen/plan_memory_test.cc
+// Tested by tests/unit/codegen/plan_memory_test.cc
 #pragma once
 
 #include "common/artifact/launch_plan.h"

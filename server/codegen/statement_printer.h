@@ -1,6 +1,7 @@
 // Prints the scalar statements of kernels: types, constants, index expressions, loads, stores, operations. The text is
 // the same for every target; what differs lies in the preludes' definitions of the functions that it calls.
 // Thread-safety: thread-compatible; collects the prelude functions that the text needs.
+// Tested by tests/unit/codegen/statement_printer_test.cc
 #pragma once
 
 #include <functional>

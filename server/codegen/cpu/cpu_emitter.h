@@ -1,7 +1,7 @@
 // Prints a scheduled kernel as C++ for the host compiler: loops that it vectorises, over a range of work items.
 // Pipeline: ScheduledKernel -> EmitCpuKernel -> KernelSource.
 // Thread-safety: a pure function.
-// Tested by tests/unit/server/codegen/emitter_test.cc, golden files and the case files.
+// Tested by tests/unit/codegen/emitter_test.cc, golden files and the case files.
 #pragma once
 
 #include "server/codegen/kernel_source.h"

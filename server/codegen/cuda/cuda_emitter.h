@@ -1,7 +1,7 @@
 // Prints a scheduled kernel as CUDA C++ for NVRTC.
 // Pipeline: ScheduledKernel -> EmitCudaKernel -> KernelSource.
 // Thread-safety: a pure function.
-// Tested by tests/unit/server/codegen/emitter_test.cc, golden files and, on a GPU, the case files.
+// Tested by tests/unit/codegen/emitter_test.cc, golden files and, on a GPU, the case files.
 #pragma once
 
 #include "server/codegen/kernel_source.h"

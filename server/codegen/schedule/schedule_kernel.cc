@@ -1,4 +1,4 @@
-// Tested by tests/unit/server/codegen/schedule_kernel_test.cc
+// Tested by tests/unit/codegen/schedule_kernel_test.cc
 #include <algorithm>
 #include <cmath>
 #include <utility>

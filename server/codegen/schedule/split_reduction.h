@@ -2,6 +2,7 @@
 // second combines the pieces and goes on with what is computed per row. Before:  for row: s = sum(x[row, 0..n)) After:
 // for piece, row: p[piece, row] = sum(x[row, piece*m .. piece*m+m))      for row: s = sum over piece of p[piece, row]
 // Thread-safety: a pure function. Errors: INTERNAL where a full value depends on the reduction (the fuser keeps those
+// Tested by tests/unit/codegen/split_reduction_test.cc
 // apart).
 #pragma once
 

@@ -48,7 +48,8 @@ void ExpectNoOverlap(const LaunchPlan& plan) {
       const PlanBuffer& y = plan.buffers[b];
       if (y.kind != PlanBuffer::Kind::kTemporary || lives[b].first < 0) continue;
       const bool live_together = lives[a].first <= lives[b].last && lives[b].first <= lives[a].last;
-      const bool apart = x.arena_offset_bytes + x.size_bytes <= y.arena_offset_bytes || y.arena_offset_bytes + y.size_bytes <= x.arena_offset_bytes;
+      const bool apart = x.arena_offset_bytes + x.size_bytes <= y.arena_offset_bytes ||
+                         y.arena_offset_bytes + y.size_bytes <= x.arena_offset_bytes;
       EXPECT_TRUE(!live_together || apart) << "buffers " << a << " and " << b;
     }
   }
@@ -75,7 +76,8 @@ TEST(PlanMemoryTest, ValuesNeededToTheEndKeepTheirPlace) {
   PlanMemory(plan);
   ExpectNoOverlap(plan);
   EXPECT_EQ(plan.arena_bytes, 1024);
-  EXPECT_EQ(plan.buffers[static_cast<size_t>(a)].arena_offset_bytes, plan.buffers[static_cast<size_t>(b)].arena_offset_bytes);
+  EXPECT_EQ(plan.buffers[static_cast<size_t>(a)].arena_offset_bytes,
+            plan.buffers[static_cast<size_t>(b)].arena_offset_bytes);
 }
 
 TEST(PlanMemoryTest, OnlyTemporariesTakeSpace) {
@@ -97,19 +99,22 @@ TEST(PlanMemoryTest, EmptyPlansAndEmptyBuffers) {
   AddTemporary(plan, 4096);  // no step uses it
   AddStep(plan, {a, b});
   PlanMemory(plan);
-  EXPECT_NE(plan.buffers[static_cast<size_t>(a)].arena_offset_bytes, plan.buffers[static_cast<size_t>(b)].arena_offset_bytes);
+  EXPECT_NE(plan.buffers[static_cast<size_t>(a)].arena_offset_bytes,
+            plan.buffers[static_cast<size_t>(b)].arena_offset_bytes);
   EXPECT_EQ(plan.arena_bytes, 512);
 }
 
 TEST(PlanMemoryTest, GapsAreFilledFirst) {
   LaunchPlan plan;
-  const int32_t a = AddTemporary(plan, 1024), b = AddTemporary(plan, 1024), c = AddTemporary(plan, 512), d = AddTemporary(plan, 1024);
+  const int32_t a = AddTemporary(plan, 1024), b = AddTemporary(plan, 1024), c = AddTemporary(plan, 512),
+                d = AddTemporary(plan, 1024);
   AddStep(plan, {a, b});
   AddStep(plan, {b, c});  // a's place is free
   AddStep(plan, {b, c, d});
   PlanMemory(plan);
   ExpectNoOverlap(plan);
-  EXPECT_EQ(plan.buffers[static_cast<size_t>(c)].arena_offset_bytes, plan.buffers[static_cast<size_t>(a)].arena_offset_bytes);
+  EXPECT_EQ(plan.buffers[static_cast<size_t>(c)].arena_offset_bytes,
+            plan.buffers[static_cast<size_t>(a)].arena_offset_bytes);
   EXPECT_EQ(plan.arena_bytes, 3 * 1024);  // d does not fit beside c
 }
 
@@ -119,7 +124,8 @@ TEST(PlanMemoryTest, LiveTemporariesNeverOverlapInRandomPlans) {
     LaunchPlan plan;
     const int buffers = 2 + static_cast<int>(random() % 40);
     for (int i = 0; i < buffers; ++i) {
-      AddBuffer(plan, random() % 8 == 0 ? PlanBuffer::Kind::kOutput : PlanBuffer::Kind::kTemporary, static_cast<int64_t>(random() % 5000));
+      AddBuffer(plan, random() % 8 == 0 ? PlanBuffer::Kind::kOutput : PlanBuffer::Kind::kTemporary,
+                static_cast<int64_t>(random() % 5000));
     }
     // Mostly neighbours, so that lives are short.
     for (int s = 0; s < buffers + 10; ++s) {

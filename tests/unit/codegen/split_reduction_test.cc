@@ -28,7 +28,8 @@ KernelBody BodyOf(const std::string& text) {
 
 Buffer Filled(const BodyParam& p) {
   Buffer b(static_cast<size_t>(p.element_count), std::numeric_limits<double>::quiet_NaN());
-  for (size_t i = 0; i < b.size() && !p.written; ++i) b[i] = static_cast<double>(static_cast<int64_t>(i * 37 + 11) % 19 - 9);
+  for (size_t i = 0; i < b.size() && !p.written; ++i)
+    b[i] = static_cast<double>(static_cast<int64_t>(i * 37 + 11) % 19 - 9);
   return b;
 }
 
@@ -57,8 +58,10 @@ std::map<std::string, Buffer> OutputsOf(const KernelBody& body, const std::map<s
 
 TEST(SplitReductionTest, PiecesAndCombinationGiveTheWhole) {
   const char* texts[] = {
-      "graph g(x: f32[3, 60]) {\n  %n = mul(x, 2.0)\n  %s = sum(%n) {dims = [1]}\n  %y = add(%s, 1.0)\n  return %y\n}\n",
-      "graph g(x: f32[60, 3], b: f32[3]) {\n  %s = sum(x) {dims = [0]}\n  %m = amax(x) {dims = [0]}\n  %d = sub(%m, %s)\n  %e = mul(%d, b)\n  return %e, %s\n}\n",
+      "graph g(x: f32[3, 60]) {\n  %n = mul(x, 2.0)\n  %s = sum(%n) {dims = [1]}\n  %y = add(%s, 1.0)\n  return "
+      "%y\n}\n",
+      "graph g(x: f32[60, 3], b: f32[3]) {\n  %s = sum(x) {dims = [0]}\n  %m = amax(x) {dims = [0]}\n  %d = sub(%m, "
+      "%s)\n  %e = mul(%d, b)\n  return %e, %s\n}\n",
       "graph g(x: f32[60]) {\n  %n = neg(x)\n  %s = sum(%n)\n  return %s, %n\n}\n",
       "graph g(x: f32[3, 60]) {\n  %a = argmax(x) {dim = 1}\n  %i = argmin(x) {dim = 1}\n  return %a, %i\n}\n",
       "graph g(x: f32[2, 60, 2]) {\n  %p = prod(x) {dims = [1]}\n  %a = amin(x) {dims = [1]}\n  return %p, %a\n}\n",
@@ -75,7 +78,8 @@ TEST(SplitReductionTest, PiecesAndCombinationGiveTheWhole) {
         const absl::StatusOr<SplitBodies> split = SplitReduction(body, var, count, piece, 0);
         ASSERT_THAT(split.status(), IsOk()) << text;
         EXPECT_EQ(OutputsOf(body, RunAll({&split->pieces, &split->combine})), want)
-            << text << count << " pieces of " << piece << "\n" << PrintKernelBody(split->pieces) << PrintKernelBody(split->combine);
+            << text << count << " pieces of " << piece << "\n"
+            << PrintKernelBody(split->pieces) << PrintKernelBody(split->combine);
       }
     }
   }
@@ -120,7 +124,8 @@ TEST(SplitReductionTest, DISABLED_PositionAndValueShareOneReduction) {
 }
 
 TEST(SplitReductionTest, ElementsThatNeedTheResultAreRefused) {
-  const KernelBody body = BodyOf("graph g(x: f32[64, 64]) {\n  %s = sum(x) {dims = [1], keepdim = true}\n  %y = sub(x, %s)\n  return %y\n}\n");
+  const KernelBody body = BodyOf(
+      "graph g(x: f32[64, 64]) {\n  %s = sum(x) {dims = [1], keepdim = true}\n  %y = sub(x, %s)\n  return %y\n}\n");
   EXPECT_THAT(SplitReduction(body, 1, 2, 32, 0).status(),
               testing::StatusIs(absl::StatusCode::kInternal, "a full value depends on a reduction"));
 }
