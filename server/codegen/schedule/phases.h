@@ -2,6 +2,7 @@
 // A row phase stands before each pass and after the last one. A pass computes what its reductions and stores need;
 // values that an earlier pass has computed are computed again, unless they are kept (in registers, by a persistent
 // schedule). Thread-safety: pure functions. Linear in the body for each pass.
+// Tested by tests/unit/codegen/phases_test.cc
 #pragma once
 
 #include <cstdint>
