@@ -1,4 +1,4 @@
-// Tested by tests/unit/server/engine/engine_test.cc
+// Tested by tests/unit/engine/engine_test.cc
 #include "server/engine/engine.h"
 
 #include <algorithm>
