@@ -13,6 +13,8 @@
 
 namespace fuseline::cli {
 
+using client::BenchmarkOptions;
+using client::BenchmarkResult;
 using client::CacheStats;
 using client::CompileResult;
 using client::CompileSpec;
@@ -22,13 +24,6 @@ using client::ExplainResult;
 using client::NamedTensor;
 using client::ServerInfo;
 using client::VerifyResult;
-
-struct BenchResult {
-  client::CompileSummary summary;
-  ArtifactReport report;
-  std::vector<double> micros;        // one for each iteration, whole plan
-  double copy_bytes_per_second = 0;  // what a plain copy on the device moves, read and written together
-};
 
 class Backend {
  public:
@@ -43,9 +38,8 @@ class Backend {
   virtual absl::StatusOr<VerifyResult> VerifyWithReference(const CompileSpec& spec,
                                                            const std::vector<NamedTensor>& inputs,
                                                            const Tolerance& tolerance) = 0;
-  // UNIMPLEMENTED where timings over a network would mean nothing.
-  virtual absl::StatusOr<BenchResult> Bench(const CompileSpec& spec, const std::vector<NamedTensor>& inputs, int warmup,
-                                            int iterations) = 0;
+  // Measures on random inputs, which the engine's side makes.
+  virtual absl::StatusOr<BenchmarkResult> Benchmark(const CompileSpec& spec, const BenchmarkOptions& options) = 0;
   virtual absl::StatusOr<ServerInfo> Info() = 0;
   virtual absl::StatusOr<CacheStats> GetCacheStats() = 0;
 };

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/cli/command.h"
-#include "client/cli/graph_inputs.h"
 #include "client/cli/json_output.h"
 #include "client/cli/text_output.h"
 #include "common/status/error.h"
@@ -15,8 +14,7 @@
 namespace fuseline::cli {
 namespace {
 
-// Drawn values of a large input; the rest repeats them. Long enough that no cache or branch predictor learns them.
-constexpr int64_t kRandomPeriod = int64_t{1} << 20;
+constexpr int kMaxRuns = 10'000;  // the service's bound
 
 struct BenchFlags {
   std::vector<std::string> graphs;
@@ -28,7 +26,7 @@ struct BenchFlags {
 
 struct Figures {
   std::string graph;
-  BenchResult result;
+  BenchmarkResult result;
   double median_micros = 0;
   double min_micros = 0;
   double bytes_per_second = 0;  // of the plan's bytes, at the median
@@ -40,20 +38,19 @@ absl::StatusOr<Figures> BenchGraph(const std::string& path, const BenchFlags& fl
   FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
   Figures figures;
   figures.graph = spec.graph->name;
-  InputFlags inputs_flags;
-  inputs_flags.random_seed = flags.seed;
-  inputs_flags.random_period = kRandomPeriod;
-  context.Progress(absl::StrCat(figures.graph, ": making inputs…"));
-  FUSELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> inputs, MakeInputs(*spec.graph, spec.symbols, inputs_flags));
+  BenchmarkOptions options;
+  options.seed = flags.seed;
+  options.warmup_count = flags.warmup;
+  options.iteration_count = flags.iterations;
   context.Progress(absl::StrCat(figures.graph, ": compiling and measuring…"));
-  FUSELINE_ASSIGN_OR_RETURN(figures.result, backend->Bench(spec, inputs, flags.warmup, flags.iterations));
+  FUSELINE_ASSIGN_OR_RETURN(figures.result, backend->Benchmark(spec, options));
   context.ClearProgress();
   std::vector<double> micros = figures.result.micros;
   if (micros.empty()) return Internal("the measurement has no iterations");
   std::sort(micros.begin(), micros.end());
   figures.median_micros = micros[micros.size() / 2];
   figures.min_micros = micros.front();
-  const double bytes = static_cast<double>(figures.result.report.bytes_after());
+  const double bytes = static_cast<double>(figures.result.moved_bytes);
   if (figures.median_micros > 0) figures.bytes_per_second = bytes / (figures.median_micros * 1e-6);
   if (figures.result.copy_bytes_per_second > 0)
     figures.copy_fraction = figures.bytes_per_second / figures.result.copy_bytes_per_second;
@@ -64,7 +61,7 @@ Json FiguresJson(const Figures& f) {
   Json json = {{"graph", f.graph}};
   json.update(SummaryJson(f.result.summary));
   json["kernels"] = f.result.report.kernels_after();
-  json["bytes_moved"] = f.result.report.bytes_after();
+  json["bytes_moved"] = f.result.moved_bytes;
   json["median_us"] = f.median_micros;
   json["min_us"] = f.min_micros;
   json["bytes_per_second"] = f.bytes_per_second;
@@ -73,6 +70,8 @@ Json FiguresJson(const Figures& f) {
   Json schedules = Json::array();
   for (const KernelReport& k : f.result.report.kernels) schedules.push_back(k.schedule);
   json["schedules"] = std::move(schedules);
+  json["device"] = f.result.device;
+  json["device_name"] = f.result.device_name;
   json["iterations_us"] = f.result.micros;
   return json;
 }
@@ -101,8 +100,7 @@ absl::StatusOr<int> RunBench(const BenchFlags& flags, CommandContext& context) {
     const absl::Duration compile = f.result.summary.is_hit() ? f.result.summary.elapsed : f.result.summary.build_time;
     std::cout << absl::StreamFormat("%-28s %7d %11s %11s %11s %11s %10.1f %6.1f%%\n", f.graph,
                                     f.result.report.kernels_after(), MillisText(compile), MicrosText(f.median_micros),
-                                    MicrosText(f.min_micros),
-                                    BytesText(static_cast<double>(f.result.report.bytes_after())),
+                                    MicrosText(f.min_micros), BytesText(static_cast<double>(f.result.moved_bytes)),
                                     f.bytes_per_second / 1e9, f.copy_fraction * 100)
               << std::flush;
   }
@@ -115,13 +113,15 @@ absl::StatusOr<int> RunBench(const BenchFlags& flags, CommandContext& context) {
 void RegisterBenchCommand(CLI::App& app, const SetBody& set_body) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* command =
-      app.add_subcommand("bench", "measure graphs on random inputs: compile time, run time, bytes a second");
+      app.add_subcommand("bench",
+                         "measure graphs on the device, the server's or with --local this machine's, on random "
+                         "inputs: compile time, run time, bytes a second");
   command->add_option("graphs", flags->graphs, "GRAPH…: .fl, .pb, or -")->required();
   command->add_option("--iterations", flags->iterations, "measured runs")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, kMaxRuns))
       ->capture_default_str();
   command->add_option("--warmup", flags->warmup, "runs before them")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, kMaxRuns))
       ->capture_default_str();
   command->add_option("--seed", flags->seed, "of the random inputs")->capture_default_str();
   AddCompileFlags(*command, flags->compile);

@@ -8,6 +8,8 @@
 #include "client/cli/command.h"
 #include "client/cli/json_output.h"
 #include "client/cli/text_output.h"
+#include "common/artifact/report_names.h"
+#include "common/ir/canonical.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 
@@ -50,8 +52,8 @@ std::string KernelText(const Artifact& artifact, const KernelReport& kernel, siz
   return text;
 }
 
-std::string ReportText(const std::string& graph_name, const CompileResult& result, const ExplainCommandFlags& flags) {
-  const ArtifactReport& report = result.artifact->report;
+std::string ReportText(const std::string& graph_name, const CompileResult& result, const ArtifactReport& report,
+                       const ExplainCommandFlags& flags) {
   std::string text = absl::StrCat("graph ", graph_name, ": ", SummaryText(result.summary), "\n");
   absl::StrAppend(&text, report.kernels_before(), report.kernels_before() == 1 ? " kernel" : " kernels", " -> ",
                   report.kernels_after(), ", ", report.transfers_before(), " tensor transfers -> ",
@@ -82,10 +84,13 @@ absl::StatusOr<int> RunExplain(const ExplainCommandFlags& flags, CommandContext&
     key = std::move(explained.key_fields);
   }
   context.ClearProgress();
+  // The artifact is any client's; people want to read their own names.
+  ArtifactReport report = result.artifact->report;
+  RenameReportValues(CanonicalNames(*spec.graph), report);
   if (context.json()) {
     Json json = SummaryJson(result.summary);
     json["graph"] = spec.graph->name;
-    json["report"] = ReportJson(result.artifact->report);
+    json["report"] = ReportJson(report);
     Json images = Json::array();
     for (const KernelImage& image : result.artifact->kernels) {
       Json entry = {{"name", image.entry},
@@ -106,7 +111,7 @@ absl::StatusOr<int> RunExplain(const ExplainCommandFlags& flags, CommandContext&
     PrintJson(json);
     return 0;
   }
-  std::cout << ReportText(spec.graph->name, result, flags);
+  std::cout << ReportText(spec.graph->name, result, report, flags);
   if (flags.key) {
     std::cout << "\nkey " << result.summary.fingerprint.ToHex() << "\n";
     for (const KeyField& f : key) std::cout << absl::StreamFormat("  %-24s %s  %s\n", f.name, f.digest, f.value);

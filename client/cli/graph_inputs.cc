@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/graph_file.h"
-#include "common/case_file/random_values.h"
+#include "common/case_file/random_inputs.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "common/tensor/npy.h"
@@ -26,7 +26,7 @@ void LearnSymbols(const TensorType& type, const Shape& shape, SymbolSizes& symbo
 }
 
 absl::StatusOr<Tensor> RandomTensor(const std::string& name, const TensorType& type, const SymbolSizes& symbols,
-                                    uint64_t seed, int64_t period) {
+                                    uint64_t seed) {
   // A graph that is not verified yet may ask for anything.
   constexpr int64_t kMaxBytes = int64_t{1} << 40;
   Shape shape;
@@ -44,13 +44,7 @@ absl::StatusOr<Tensor> RandomTensor(const std::string& name, const TensorType& t
     bytes *= size;
     shape.push_back(size);
   }
-  Tensor tensor = Tensor::Allocate(type.dtype, shape);
-  if (IsFloat(type.dtype)) {
-    FillNormal(tensor, seed, period);
-  } else {
-    FillRandomInt(tensor, seed, 0, IsBool(type.dtype) ? 2 : 8, period);
-  }
-  return tensor;
+  return MakeRandomInput(TensorType::Make(type.dtype, shape), seed, /*period=*/0);
 }
 
 }  // namespace
@@ -85,7 +79,7 @@ absl::StatusOr<std::vector<client::NamedTensor>> MakeInputs(const Graph& graph, 
       if (!flags.random_seed.has_value())
         return InputError(value.name,
                           absl::StrCat("has no tensor: give --input ", value.name, "=FILE.npy or --random SEED"));
-      FUSELINE_ASSIGN_OR_RETURN(Tensor tensor, RandomTensor(value.name, value.type, sizes, seed, flags.random_period));
+      FUSELINE_ASSIGN_OR_RETURN(Tensor tensor, RandomTensor(value.name, value.type, sizes, seed));
       it = tensors.emplace(value.name, std::move(tensor)).first;
     }
     inputs.push_back({value.name, it->second});

@@ -19,7 +19,6 @@ namespace fuseline::cli {
 struct InputFlags {
   std::vector<std::string> files;      // NAME=FILE.npy
   std::optional<int64_t> random_seed;  // for inputs without a file
-  int64_t random_period = 0;           // see random_values.h
 };
 
 // In the graph's order. `symbols`: sizes of symbolic dims; those of given files are taken from them.

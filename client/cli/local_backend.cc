@@ -4,6 +4,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/backend.h"
+#include "common/artifact/report_names.h"
+#include "common/case_file/random_inputs.h"
+#include "common/ir/canonical.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "server/engine/engine.h"
@@ -72,6 +75,7 @@ class LocalBackend : public Backend {
     ExplainResult result;
     result.summary = Summarize(compiled);
     result.report = compiled.artifact->report;
+    RenameReportValues(CanonicalNames(request.graph), result.report);
     if (options.stages) {
       FUSELINE_ASSIGN_OR_RETURN(StageDump dump, engine_->DumpStages(request));
       result.stages = std::move(dump.stages);
@@ -91,15 +95,25 @@ class LocalBackend : public Backend {
     return VerifyResult{Summarize(verified.compiled), verified.passed, verified.outputs};
   }
 
-  absl::StatusOr<BenchResult> Bench(const CompileSpec& spec, const std::vector<NamedTensor>& inputs, int warmup,
-                                    int iterations) override {
+  absl::StatusOr<BenchmarkResult> Benchmark(const CompileSpec& spec, const BenchmarkOptions& options) override {
     FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
-    FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> ordered, InGraphOrder(request.graph, inputs));
     FUSELINE_ASSIGN_OR_RETURN(const fuseline::CompileResult compiled, engine_->Compile(request));
+    std::vector<TensorType> types;
+    for (const PlanTensor& input : compiled.artifact->plan.inputs) types.push_back(input.type());
+    FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs, MakeBenchmarkInputs(types, options.seed));
     FUSELINE_ASSIGN_OR_RETURN(executor::BenchResult bench,
-                              engine_->Bench(compiled.artifact, ordered, warmup, iterations));
-    return BenchResult{Summarize(compiled), compiled.artifact->report, std::move(bench.micros),
-                       bench.copy_bytes_per_second};
+                              engine_->Bench(compiled.artifact, inputs, options.warmup_count, options.iteration_count));
+    BenchmarkResult result;
+    result.summary = Summarize(compiled);
+    result.report = compiled.artifact->report;
+    result.micros = std::move(bench.micros);
+    result.copy_bytes_per_second = bench.copy_bytes_per_second;
+    result.moved_bytes = result.report.bytes_after();
+    result.device = bench.device;
+    for (const executor::DeviceInfo& device : engine_->Info().devices) {
+      if (device.ordinal == bench.device) result.device_name = device.name;
+    }
+    return result;
   }
 
   absl::StatusOr<ServerInfo> Info() override {

@@ -23,8 +23,8 @@ class RemoteBackend : public Backend {
                                                    const Tolerance& tolerance) override {
     return client_->Verify(spec, inputs, {}, tolerance);
   }
-  absl::StatusOr<BenchResult> Bench(const CompileSpec&, const std::vector<NamedTensor>&, int, int) override {
-    return Unimplemented("bench", "'bench' measures on this machine: use --local");
+  absl::StatusOr<BenchmarkResult> Benchmark(const CompileSpec& spec, const BenchmarkOptions& options) override {
+    return client_->Benchmark(spec, options);
   }
   absl::StatusOr<ServerInfo> Info() override { return client_->GetServerInfo(); }
   absl::StatusOr<CacheStats> GetCacheStats() override { return client_->GetCacheStats(); }

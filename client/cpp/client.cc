@@ -11,6 +11,8 @@
 #include "client/cpp/fingerprint_memory.h"
 #include "client/cpp/message_codec.h"
 #include "common/artifact/codec/artifact_codec.h"
+#include "common/artifact/report_names.h"
+#include "common/ir/canonical.h"
 #include "common/ir/codec/graph_codec.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
@@ -281,6 +283,8 @@ absl::StatusOr<ExplainResult> Client::Explain(const CompileSpec& spec, const Exp
   FUSELINE_ASSIGN_OR_RETURN(result.summary, SummaryFromProto(response.summary()));
   result.summary.graph_sent = graph_sent;
   result.report = ReportFromProto(response.report());
+  // The server knows the graph's names only where it got the graph.
+  if (!graph_sent && spec.graph != nullptr) RenameReportValues(CanonicalNames(*spec.graph), result.report);
   for (const v1::Stage& stage : response.stages()) result.stages.emplace_back(stage.name(), stage.text());
   for (const v1::KeyField& field : response.key_fields())
     result.key_fields.push_back({field.name(), field.value(), field.digest()});
@@ -309,6 +313,27 @@ absl::StatusOr<VerifyResult> Client::Verify(const CompileSpec& spec, const std::
   FUSELINE_ASSIGN_OR_RETURN(result.summary, SummaryFromProto(response.summary()));
   result.passed = response.passed();
   for (const v1::OutputComparison& output : response.outputs()) result.outputs.push_back(ComparisonFromProto(output));
+  return result;
+}
+
+absl::StatusOr<BenchmarkResult> Client::Benchmark(const CompileSpec& spec, const BenchmarkOptions& options) {
+  v1::BenchmarkRequest request;
+  request.set_seed(options.seed);
+  request.set_warmup_count(options.warmup_count);
+  request.set_iteration_count(options.iteration_count);
+  v1::BenchmarkResponse response;
+  FUSELINE_ASSIGN_OR_RETURN(
+      const bool graph_sent,
+      impl_->CallBySpec(impl_->execute(), &v1::ExecuteService::Stub::Benchmark, spec, {}, request, response));
+  BenchmarkResult result;
+  FUSELINE_ASSIGN_OR_RETURN(result.summary, SummaryFromProto(response.summary()));
+  result.summary.graph_sent = graph_sent;
+  result.report = ReportFromProto(response.report());
+  result.micros.assign(response.iteration_micros().begin(), response.iteration_micros().end());
+  result.copy_bytes_per_second = response.copy_bytes_per_second();
+  result.moved_bytes = response.moved_bytes();
+  result.device = response.device();
+  result.device_name = response.device_name();
   return result;
 }
 

@@ -123,6 +123,22 @@ struct VerifyResult {
   std::vector<OutputComparison> outputs;
 };
 
+struct BenchmarkOptions {
+  int64_t seed = 1;              // of the random inputs, which the server makes
+  int32_t warmup_count = 3;      // runs before the measured ones; 0 to 10,000
+  int32_t iteration_count = 20;  // measured runs; 1 to 10,000
+};
+
+struct BenchmarkResult {
+  CompileSummary summary;
+  ArtifactReport report;             // with canonical names of values
+  std::vector<double> micros;        // of each measured run, all its kernels together, on the device's clock
+  double copy_bytes_per_second = 0;  // what a plain copy on the device moves, read and written together; 0: unknown
+  int64_t moved_bytes = 0;           // what a run has to move: the bytes that the report's kernels read and write
+  int32_t device = 0;                // an ordinal of ServerInfo::devices
+  std::string device_name;
+};
+
 struct TargetInfo {
   std::string target;
   bool can_compile = false;
@@ -182,11 +198,15 @@ class Client {
   // Compiles where needed and runs. `inputs`: all named, in any order, or all unnamed, by position. Errors:
   // INVALID_ARGUMENT (kTensorMismatch) for a missing, unknown or doubled input.
   absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs);
+  // The report has the graph's own names of values where the graph is given.
   absl::StatusOr<ExplainResult> Explain(const CompileSpec& spec, const ExplainOptions& options = {});
   // Runs the graph, which must be given, and compares with `expected`, or with the reference interpreter where it is
   // empty.
   absl::StatusOr<VerifyResult> Verify(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
                                       const std::vector<NamedTensor>& expected, const Tolerance& tolerance);
+  // Measures on a device of the server, with random inputs made there. Sizes of symbolic dims must be given. The
+  // deadline covers compiling and measuring.
+  absl::StatusOr<BenchmarkResult> Benchmark(const CompileSpec& spec, const BenchmarkOptions& options = {});
   absl::StatusOr<ServerInfo> GetServerInfo();
   absl::StatusOr<CacheStats> GetCacheStats();
 

@@ -43,6 +43,8 @@ struct PlanTensor {
   Shape shape;
   std::vector<int64_t> strides;  // in elements; how the buffer must lie in memory. Outputs are always dense row-major.
   int64_t alignment_bytes = 16;  // the kernels assume it
+  // As a dense tensor.
+  TensorType type() const { return TensorType::Make(dtype, shape); }
 };
 
 struct LaunchPlan {

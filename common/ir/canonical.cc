@@ -45,6 +45,9 @@ std::vector<NodeId> CanonicalOrder(const Graph& graph) {
   return order;
 }
 
+std::string InputName(size_t position) { return StrCat("in", position); }
+std::string ResultName(size_t position) { return StrCat("v", position); }
+
 // Little-endian numbers of fixed width, and everything of variable length behind its length: no two sequences of fields
 // share an encoding.
 class ByteWriter {
@@ -146,7 +149,7 @@ Graph Canonicalize(const Graph& graph) {
   // Unused inputs stay: they are part of the signature.
   for (ValueId id : graph.inputs) {
     const size_t position = result.inputs.size();
-    result.inputs.push_back(add_value(id, StrCat("in", position), kNoNode, static_cast<int>(position)));
+    result.inputs.push_back(add_value(id, InputName(position), kNoNode, static_cast<int>(position)));
   }
   size_t next_name = 0;
   const std::vector<NodeId> order = CanonicalOrder(graph);
@@ -160,7 +163,7 @@ Graph Canonicalize(const Graph& graph) {
       if (!operand.is_literal()) operand.value = renamed[static_cast<size_t>(operand.value)];
     }
     for (size_t i = 0; i < node.results.size(); ++i) {
-      node.results[i] = add_value(source.results[i], StrCat("v", next_name++), to, static_cast<int>(i));
+      node.results[i] = add_value(source.results[i], ResultName(next_name++), to, static_cast<int>(i));
     }
     result.nodes.push_back(std::move(node));
   }
@@ -168,6 +171,18 @@ Graph Canonicalize(const Graph& graph) {
     result.outputs.push_back({StrCat("out", result.outputs.size()), renamed[static_cast<size_t>(output.value)]});
   }
   return result;
+}
+
+absl::flat_hash_map<std::string, std::string> CanonicalNames(const Graph& graph) {
+  absl::flat_hash_map<std::string, std::string> names;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) names.emplace(InputName(i), graph.value(graph.inputs[i]).name);
+  size_t next_name = 0;
+  for (NodeId node : CanonicalOrder(graph)) {
+    for (ValueId id : graph.nodes[static_cast<size_t>(node)].results) {
+      names.emplace(ResultName(next_name++), graph.value(id).name);
+    }
+  }
+  return names;
 }
 
 std::string CanonicalBytes(const Graph& canonical) {

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "common/artifact/codec/artifact_codec.h"
+#include "common/artifact/report_names.h"
+#include "common/ir/canonical.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "fuseline/v1/compile_service.grpc.pb.h"
@@ -54,7 +56,9 @@ absl::StatusOr<v1::ExplainResponse> CompileHandler::Explain(const v1::ExplainReq
   FUSELINE_ASSIGN_OR_RETURN(const CompileRequest compile, DecodeGraphSpec(request.spec(), engine_));
   FUSELINE_ASSIGN_OR_RETURN(const CompileResult result, engine_.Compile(compile));
   EncodeSummary(result, response.mutable_summary());
-  ReportToProto(result.artifact->report, response.mutable_report());
+  ArtifactReport report = result.artifact->report;
+  RenameReportValues(CanonicalNames(compile.graph), report);
+  ReportToProto(report, response.mutable_report());
   if (request.include_stages()) {
     FUSELINE_RETURN_IF_ERROR(context.CheckAlive());
     FUSELINE_ASSIGN_OR_RETURN(const StageDump dump, engine_.DumpStages(compile));

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/artifact/codec/artifact_codec.h"
+#include "common/case_file/random_inputs.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "fuseline/v1/execute_service.grpc.pb.h"
@@ -14,6 +16,9 @@
 
 namespace fuseline::service {
 namespace {
+
+constexpr int32_t kMaxBenchmarkRuns = 10'000;  // a few seconds of a kernel that takes a tenth of a millisecond
+constexpr int32_t kDefaultBenchmarkRuns = 20;
 
 absl::StatusOr<std::vector<TensorArgument>> Arguments(const v1::ExecuteRequest& request) {
   std::vector<TensorArgument> arguments;
@@ -54,6 +59,29 @@ std::vector<std::string> Names(const std::vector<PlanTensor>& tensors) {
   for (const PlanTensor& tensor : tensors) names.push_back(tensor.name);
   return names;
 }
+
+absl::Status CheckCount(const std::string& field, int32_t count) {
+  if (count >= 0 && count <= kMaxBenchmarkRuns) return absl::OkStatus();
+  return InvalidArgument(ErrorReason::kOptionInvalid, field,
+                         absl::StrCat("'", field, "' is ", count, ", not 0 to ", kMaxBenchmarkRuns));
+}
+
+// Bytes taken from a bound that several calls share, for as long as it lives.
+class Reservation {
+ public:
+  Reservation(std::atomic<int64_t>& taken, int64_t bytes, int64_t bound) : taken_(taken), bytes_(bytes) {
+    granted_ = taken_.fetch_add(bytes_) <= bound - bytes_;
+  }
+  ~Reservation() { taken_.fetch_sub(bytes_); }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  bool granted() const { return granted_; }
+
+ private:
+  std::atomic<int64_t>& taken_;
+  const int64_t bytes_;
+  bool granted_;
+};
 
 executor::ExecuteOptions Options(const v1::ExecuteRequest& request, const CallContext& context) {
   executor::ExecuteOptions options;
@@ -110,6 +138,38 @@ absl::StatusOr<v1::ExecuteResponse> ExecuteHandler::Execute(const std::shared_pt
   return response;
 }
 
+absl::StatusOr<v1::BenchmarkResponse> ExecuteHandler::Benchmark(const v1::BenchmarkRequest& request,
+                                                                const CallContext& context) const {
+  FUSELINE_RETURN_IF_ERROR(CheckCount("warmup_count", request.warmup_count()));
+  FUSELINE_RETURN_IF_ERROR(CheckCount("iteration_count", request.iteration_count()));
+  FUSELINE_ASSIGN_OR_RETURN(const CompileResult compiled, FindOrCompile(request.spec(), engine_));
+  std::vector<TensorType> types;
+  for (const PlanTensor& input : compiled.artifact->plan.inputs) types.push_back(input.type());
+  FUSELINE_ASSIGN_OR_RETURN(const int64_t input_bytes, BenchmarkInputBytes(types));
+  const Reservation reservation(benchmark_bytes_, input_bytes, kMaxBenchmarkInputBytes);
+  if (!reservation.granted()) {
+    return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kQueueFull, "",
+                     "the inputs of other benchmarks fill the memory that the server has for them");
+  }
+  FUSELINE_RETURN_IF_ERROR(context.CheckAlive());
+  FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs, MakeBenchmarkInputs(types, request.seed()));
+  FUSELINE_RETURN_IF_ERROR(context.CheckAlive());
+  const int32_t iterations = request.iteration_count() > 0 ? request.iteration_count() : kDefaultBenchmarkRuns;
+  FUSELINE_ASSIGN_OR_RETURN(const executor::BenchResult result,
+                            engine_.Bench(compiled.artifact, inputs, request.warmup_count(), iterations));
+  v1::BenchmarkResponse response;
+  EncodeSummary(compiled, response.mutable_summary());
+  ReportToProto(compiled.artifact->report, response.mutable_report());
+  response.mutable_iteration_micros()->Add(result.micros.begin(), result.micros.end());
+  response.set_copy_bytes_per_second(result.copy_bytes_per_second);
+  response.set_moved_bytes(compiled.artifact->report.bytes_after());
+  response.set_device(result.device);
+  for (const executor::DeviceInfo& device : engine_.Info().devices) {
+    if (device.ordinal == result.device) response.set_device_name(device.name);
+  }
+  return response;
+}
+
 namespace {
 
 class ExecuteServiceImpl final : public v1::ExecuteService::CallbackService {
@@ -121,6 +181,12 @@ class ExecuteServiceImpl final : public v1::ExecuteService::CallbackService {
     return runner_.Run<v1::ExecuteRequest, v1::ExecuteResponse>(
         context, "ExecuteService/Execute", Lane::kExecute, request, response,
         [this](const auto& owned, const CallContext& call) { return handler_.Execute(owned, call); });
+  }
+  grpc::ServerUnaryReactor* Benchmark(grpc::CallbackServerContext* context, const v1::BenchmarkRequest* request,
+                                      v1::BenchmarkResponse* response) override {
+    return runner_.Run<v1::BenchmarkRequest, v1::BenchmarkResponse>(
+        context, "ExecuteService/Benchmark", Lane::kExecute, request, response,
+        [this](const auto& owned, const CallContext& call) { return handler_.Benchmark(*owned, call); });
   }
   grpc::ServerBidiReactor<v1::ExecuteStreamRequest, v1::ExecuteStreamResponse>* ExecuteStream(
       grpc::CallbackServerContext* context) override {
