@@ -27,6 +27,9 @@ int64_t Position(const Point& at, const Shape& shape) {
   return p;
 }
 
+// IEEE 754-2019's order: -0.0 below +0.0.
+bool Less(double a, double b) { return a < b || (a == b && std::signbit(a) && !std::signbit(b)); }
+
 class Interpreter {
  public:
   Interpreter(const LoopProgram& program, const std::vector<Tensor>& inputs)
@@ -167,7 +170,7 @@ absl::StatusOr<double> EvaluateScalar(const ScalarInstr& s, const double a[3]) {
       v = 1 / std::sqrt(a[0]);
       break;
     case ScalarOp::kMaximum:
-      v = std::max(a[0], a[1]);
+      v = Less(a[0], a[1]) ? a[1] : a[0];
       break;
     case ScalarOp::kCast:
       v = IsBool(s.type) ? a[0] != 0 : IsInteger(s.type) ? std::trunc(a[0]) : a[0];
@@ -209,9 +212,9 @@ double CombineValues(ReductionKind kind, double a, double b) {
     case ReductionKind::kProd:
       return a * b;
     case ReductionKind::kAmax:
-      return std::max(a, b);
+      return Less(a, b) ? b : a;
     case ReductionKind::kAmin:
-      return std::min(a, b);
+      return Less(b, a) ? b : a;
     case ReductionKind::kAny:
       return a != 0 || b != 0;
     case ReductionKind::kAll:
