@@ -201,21 +201,25 @@ class Generator {
 
   void FinishReport() {
     out_.report.intermediates_removed = std::max<int64_t>(0, intermediates_before_ - intermediates_after_);
+    if (fusion_.refusals.empty()) return;
+    std::vector<int32_t> part_counts(program_.sources.size(), 0);
+    for (const lowering::LoopNode& n : program_.nodes) {
+      if (n.source != kNoNode) ++part_counts[static_cast<size_t>(n.source)];
+    }
     for (const fuser::FusionRefusalNote& n : fusion_.refusals) {
-      out_.report.refusals.push_back({SourceName(n.producer), SourceName(n.consumer), n.reason});
+      out_.report.refusals.push_back(
+          {SourceName(n.producer, part_counts), SourceName(n.consumer, part_counts), n.reason});
     }
   }
 
   // "%v3", or "%v3 (part of softmax)": the value of the graph that `tensor` is or helps to compute, since names made by
-  // lowering mean nothing to the reader of a report.
-  std::string SourceName(lowering::TensorId tensor) const {
+  // lowering mean nothing to the reader of a report. `part_counts`: the loop nodes of each source op.
+  std::string SourceName(lowering::TensorId tensor, const std::vector<int32_t>& part_counts) const {
     const lowering::LoopTensor& t = program_.tensor(tensor);
-    const std::string own = absl::StrCat("%", t.name);
-    if (t.producer < 0) return own;
-    const NodeId source = program_.node(t.producer).source;
-    if (source == kNoNode) return own;
+    const NodeId source = t.producer < 0 ? kNoNode : program_.node(t.producer).source;
+    if (source == kNoNode) return absl::StrCat("%", t.name);
     const lowering::SourceOp& op = program_.sources[static_cast<size_t>(source)];
-    return op.name == own ? own : absl::StrCat(op.name, " (part of ", op.op, ")");
+    return part_counts[static_cast<size_t>(source)] == 1 ? op.name : absl::StrCat(op.name, " (part of ", op.op, ")");
   }
 
   const LoopProgram& program_;

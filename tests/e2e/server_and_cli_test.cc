@@ -74,6 +74,49 @@ TEST_F(ServerAndCliTest, SecondCallHitsMemoryAndCallAfterRestartHitsDisk) {
   EXPECT_EQ(FuselineJson({"cache", "stats"})["builds"], 0);
 }
 
+TEST_F(ServerAndCliTest, BenchMeasuresOnTheServerAndPrintsWhatLocalPrints) {
+  const std::vector<std::string> arguments = {
+      "--json",   "bench", Example("pointwise_example"), Example("reduction_example"), "--iterations", "4",
+      "--warmup", "1"};
+  std::vector<std::string> local_arguments = arguments;
+  local_arguments.insert(local_arguments.begin(), {FUSELINE_CLI, "--local"});
+  const Json local = Json::parse(RunProgram(local_arguments, "").out, nullptr, false);
+  const ProgramResult remote_result = Fuseline(arguments);
+  ASSERT_EQ(remote_result.exit_code, 0) << remote_result.err << server_->log();
+  const Json remote = Json::parse(remote_result.out, nullptr, false);
+  ASSERT_EQ(remote.size(), 2u) << remote;
+  ASSERT_EQ(local.size(), 2u) << local;
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(remote[i]["iterations_us"].size(), 4u);
+    EXPECT_GT(remote[i]["median_us"], 0);
+    EXPECT_GT(remote[i]["copy_bytes_per_second"], 0);
+    for (const char* same :
+         {"graph", "fingerprint", "target", "outcome", "kernels", "bytes_moved", "schedules", "device", "device_name"})
+      EXPECT_EQ(remote[i][same], local[i][same]) << same;
+    for (const auto& [key, value] : local[i].items()) EXPECT_TRUE(remote[i].contains(key)) << key;
+  }
+  EXPECT_THAT(server_->log(), HasSubstr("ExecuteService/Benchmark"));
+  const ProgramResult text = Fuseline({"bench", Example("pointwise_example"), "--iterations", "4"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("pointwise_example                  1"));
+}
+
+TEST_F(ServerAndCliTest, ExplainUsesTheGraphsOwnNames) {
+  const Json json = FuselineJson({"explain", Example("pointwise_example")});
+  EXPECT_EQ(json["report"]["kernels"][0]["ops"], (Json{"mul %t0", "add %t1", "sigmoid %t2"}));
+  const auto client = client::Client::Connect(server_->address());
+  ASSERT_OK(client);
+  const auto graph = ParseGraphText("graph g(x: f32[4]) {\n  %mine = neg(x)\n  return y = %mine\n}\n");
+  ASSERT_OK(graph);
+  const client::CompileSpec spec = {.graph = std::make_shared<const Graph>(*graph), .target = Target::Cpu()};
+  for (const bool graph_sent : {true, false}) {
+    const auto explained = (*client)->Explain(spec);
+    ASSERT_OK(explained);
+    EXPECT_EQ(explained->summary.graph_sent, graph_sent);
+    EXPECT_EQ(explained->report.kernels.at(0).ops, (std::vector<std::string>{"neg %mine"}));
+  }
+}
+
 TEST_F(ServerAndCliTest, UnchangedGraphCostsAFingerprint) {
   const Json json = FuselineJson({"run", Example("pointwise_example"), "--random", "1", "--repeat", "2"});
   EXPECT_EQ(json["outcome"], "miss");

@@ -95,6 +95,18 @@ TEST(CliEngineTest, ExplainSaysWhatFusionSaved) {
   EXPECT_THAT(reduction.out, HasSubstr("3 kernels -> 1"));
 }
 
+TEST(CliEngineTest, ExplainUsesTheGraphsOwnNames) {
+  const std::string graph =
+      "graph g(x: f32[64, 64]) {\n  %probs = softmax(x) {dim = -1}\n  %total = sum(%probs) {dims = [0]}\n"
+      "  return %total, %probs\n}\n";
+  const ProgramResult text = Fuseline({"explain", "-", "--why"}, graph);
+  ASSERT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("softmax %probs\n"));
+  EXPECT_THAT(text.out, HasSubstr("%probs (part of softmax) into %total: "));
+  const Json json = ParseJson(Fuseline({"--json", "explain", kPointwise}));
+  EXPECT_EQ(json["report"]["kernels"][0]["ops"], (Json{"mul %t0", "add %t1", "sigmoid %t2"}));
+}
+
 TEST(CliEngineTest, ExplainWithoutFusionSavesNothing) {
   const Json json = ParseJson(Fuseline({"--json", "explain", kPointwise, "--no-fuse"}));
   EXPECT_EQ(json["report"]["kernels_before"], 3);
@@ -188,6 +200,14 @@ TEST(CliEngineTest, BenchMeasuresEachGraph) {
     EXPECT_GE(entry["median_us"], entry["min_us"]);
     EXPECT_GT(entry["copy_bytes_per_second"], 0);
     EXPECT_GT(entry["build_ms"], 0);
+    EXPECT_NE(entry["device_name"], "");
+  }
+}
+
+TEST(CliEngineTest, BenchRefusesRunsOutOfRange) {
+  for (const char* flag : {"--iterations", "--warmup"}) {
+    EXPECT_EQ(Fuseline({"bench", kPointwise, flag, "10001"}).exit_code, 2) << flag;
+    EXPECT_EQ(Fuseline({"bench", kPointwise, flag, "-1"}).exit_code, 2) << flag;
   }
 }
 

@@ -61,6 +61,27 @@ class FakeExecute : public v1::ExecuteService::Service {
     return handler(*request, response);
   }
 
+  grpc::Status Benchmark(grpc::ServerContext*, const v1::BenchmarkRequest* request,
+                         v1::BenchmarkResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    benchmark_requests_.push_back(*request);
+    response->mutable_summary()->set_fingerprint(FakeFingerprint());
+    response->mutable_summary()->set_outcome(v1::CACHE_OUTCOME_MISS);
+    response->mutable_summary()->set_target("cuda:sm_90");
+    response->mutable_report()->add_kernels()->set_schedule("a schedule");
+    response->add_iteration_micros(1.5);
+    response->add_iteration_micros(2.5);
+    response->set_copy_bytes_per_second(4e12);
+    response->set_moved_bytes(77);
+    response->set_device(3);
+    response->set_device_name("a device");
+    return grpc::Status::OK;
+  }
+
+  std::vector<v1::BenchmarkRequest> benchmark_requests() {
+    absl::MutexLock lock(&mutex_);
+    return benchmark_requests_;
+  }
   void Expect(Handler handler) {
     absl::MutexLock lock(&mutex_);
     script_.push_back(std::move(handler));
@@ -77,6 +98,7 @@ class FakeExecute : public v1::ExecuteService::Service {
   absl::Mutex mutex_;
   std::deque<Handler> script_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::ExecuteRequest> requests_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::BenchmarkRequest> benchmark_requests_ ABSL_GUARDED_BY(mutex_);
 };
 
 class FakeAdmin : public v1::AdminService::Service {
@@ -149,6 +171,32 @@ class ClientTest : public ::testing::Test {
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };
+
+TEST_F(ClientTest, BenchmarkSendsNoTensorsAndThenOnlyTheFingerprint) {
+  const auto client = Connect();
+  const auto result = client->Benchmark(Spec(), {.seed = -4, .warmup_count = 5, .iteration_count = 6});
+  ASSERT_OK(result);
+  EXPECT_EQ(result->micros, (std::vector<double>{1.5, 2.5}));
+  EXPECT_EQ(result->copy_bytes_per_second, 4e12);
+  EXPECT_EQ(result->moved_bytes, 77);
+  EXPECT_EQ(result->device, 3);
+  EXPECT_EQ(result->device_name, "a device");
+  EXPECT_EQ(result->summary.outcome, "miss");
+  EXPECT_TRUE(result->summary.graph_sent);
+  ASSERT_EQ(result->report.kernels.size(), 1u);
+  EXPECT_EQ(result->report.kernels[0].schedule, "a schedule");
+  const auto again = client->Benchmark(Spec());
+  ASSERT_OK(again);
+  EXPECT_FALSE(again->summary.graph_sent);
+  const std::vector<v1::BenchmarkRequest> requests = execute_.benchmark_requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].seed(), -4);
+  EXPECT_EQ(requests[0].warmup_count(), 5);
+  EXPECT_EQ(requests[0].iteration_count(), 6);
+  EXPECT_TRUE(requests[0].spec().has_graph());
+  EXPECT_EQ(requests[1].spec().fingerprint(), FakeFingerprint());
+  EXPECT_EQ(requests[1].iteration_count(), 20);
+}
 
 TEST_F(ClientTest, ExecuteSendsInputsInTheGraphsOrderAndNamesTheOutputs) {
   const auto result = Connect()->Execute(Spec(), Inputs());

@@ -43,6 +43,20 @@ TEST(CanonicalTest, CanonicalGraphIsNamedByPosition) {
             "}\n");
 }
 
+TEST(CanonicalTest, CanonicalNamesLeadBackToTheGraph) {
+  const absl::StatusOr<Graph> graph = ParseGraph(kBase);
+  ASSERT_OK(graph);
+  const absl::flat_hash_map<std::string, std::string> want = {
+      {"in0", "x"}, {"in1", "w"}, {"in2", "unused"}, {"v0", "a"}, {"v1", "v"}, {"v2", "m"}, {"v3", "b"}, {"v4", "c"}};
+  EXPECT_EQ(CanonicalNames(*graph), want);
+  // The same without types, as a client has the graph before anyone has verified it.
+  const absl::StatusOr<Graph> dead =
+      ParseGraphText("graph g(x: f32[n]) {\n  %dead = neg(x)\n  %v1 = exp(x)\n  %v0 = abs(%v1)\n  return %v0\n}\n");
+  ASSERT_OK(dead);
+  const absl::flat_hash_map<std::string, std::string> swapped = {{"in0", "x"}, {"v0", "v1"}, {"v1", "v0"}};
+  EXPECT_EQ(CanonicalNames(*dead), swapped);
+}
+
 TEST(CanonicalTest, CanonicalGraphIsVerifiedAndAFixedPoint) {
   const Graph canonical = Canonicalize(*ParseGraph(kBase));
   Graph verified = canonical;

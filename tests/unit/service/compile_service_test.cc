@@ -111,6 +111,20 @@ TEST(CompileServiceTest, ExplainAddsStagesAndKeyWhenAsked) {
   EXPECT_EQ(response->summary().fingerprint(), fingerprint);
 }
 
+TEST(CompileServiceTest, ExplainUsesTheGraphsNamesWhereItHasTheGraph) {
+  FakeEngine engine;
+  const CompileHandler handler(engine);
+  v1::ExplainRequest request;
+  request.mutable_spec()->set_graph_text("graph g(x: f32[4]) {\n  %mine = neg(x)\n  return %mine\n}\n");
+  const absl::StatusOr<v1::ExplainResponse> by_graph = handler.Explain(request, {});
+  ASSERT_OK(by_graph);
+  EXPECT_EQ(by_graph->report().kernels(0).ops(0), "neg %mine");
+  request.mutable_spec()->set_fingerprint(by_graph->summary().fingerprint());
+  const absl::StatusOr<v1::ExplainResponse> by_fingerprint = handler.Explain(request, {});
+  ASSERT_OK(by_fingerprint);
+  EXPECT_EQ(by_fingerprint->report().kernels(0).ops(0), "neg %v0");
+}
+
 TEST(CompileServiceTest, VerifyPassesTensorsAndToleranceOnAndAnswersComparisons) {
   FakeEngine engine;
   const CompileHandler handler(engine);

@@ -25,6 +25,7 @@ class FakeEngine : public Engine {
   absl::Status error;                        // what every call answers, if not OK
   std::function<absl::Status()> on_compile;  // called in Compile and Execute, outside the lock; may block or throw
   std::function<absl::Status(const executor::ExecuteOptions&)> on_execute;
+  std::function<absl::Status()> on_bench;  // called in Bench, outside the lock
   EngineInfo info = {{{Target::Cpu(), true, true, ""}, {Target::Cuda(90), true, false, "no driver"}},
                      {{0, "fake device", Target::Cpu(), 1 << 30, true, 3, 1}},
                      "fake compiler"};
@@ -134,7 +135,15 @@ class FakeEngine : public Engine {
   }
   absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
                                               int warmup, int iterations) override {
-    return Unimplemented("", "fake");
+    if (on_bench) {
+      if (absl::Status status = on_bench(); !status.ok()) return status;
+    }
+    absl::MutexLock lock(&mutex_);
+    last_inputs_ = inputs;
+    executor::BenchResult result;
+    for (int i = 0; i < iterations; ++i) result.micros.push_back(warmup + 0.5 * i);
+    result.copy_bytes_per_second = 1e12;
+    return result;
   }
   absl::StatusOr<StageDump> DumpStages(const CompileRequest& request) override {
     StageDump dump;
@@ -166,7 +175,9 @@ class FakeEngine : public Engine {
     for (size_t i = 0; i < request.graph.inputs.size(); ++i) {
       PlanTensor tensor;
       tensor.name = absl::StrCat("in", i);
-      tensor.dtype = request.graph.type(request.graph.inputs[i]).dtype;
+      const TensorType& type = request.graph.type(request.graph.inputs[i]);
+      tensor.dtype = type.dtype;
+      tensor.shape = type.shape();
       artifact->plan.inputs.push_back(tensor);
     }
     for (size_t i = 0; i < request.graph.outputs.size(); ++i) {
@@ -177,6 +188,9 @@ class FakeEngine : public Engine {
     }
     KernelReport report;
     report.name = "fuseline_pointwise_neg_0";
+    report.ops = {"neg %v0"};
+    report.bytes_read = 30;
+    report.bytes_written = 12;
     report.unfused_kernels = 3;
     artifact->report.kernels.push_back(report);
     CompileResult result;
