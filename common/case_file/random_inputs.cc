@@ -22,8 +22,8 @@ absl::StatusOr<int64_t> BenchmarkInputBytes(const std::vector<TensorType>& types
   for (const TensorType& type : types) {
     const int64_t bytes = type.size_bytes();
     if (bytes > kMaxBenchmarkInputBytes - total) {
-      return MakeError(
-          absl::StatusCode::kResourceExhausted, ErrorReason::kLimitExceeded, "inputs",
+      return InvalidArgument(
+          ErrorReason::kLimitExceeded, "inputs",
           absl::StrCat("the graph's inputs are over the limit of ", kMaxBenchmarkInputBytes, " bytes for a benchmark"));
     }
     total += bytes;

@@ -24,7 +24,7 @@ inline constexpr int64_t kMaxBenchmarkInputBytes = int64_t{32} << 30;
 // `type` is static. `seed`: SEED + i. `period`: see random_values.h.
 Tensor MakeRandomInput(const TensorType& type, uint64_t seed, int64_t period);
 
-// The bytes of all inputs of a benchmark. Errors: RESOURCE_EXHAUSTED (kLimitExceeded) over kMaxBenchmarkInputBytes.
+// The bytes of all inputs of a benchmark. Errors: INVALID_ARGUMENT (kLimitExceeded) over kMaxBenchmarkInputBytes.
 absl::StatusOr<int64_t> BenchmarkInputBytes(const std::vector<TensorType>& types);
 // The inputs of a benchmark, in the order of `types`, which are static. Errors: as BenchmarkInputBytes.
 absl::StatusOr<std::vector<Tensor>> MakeBenchmarkInputs(const std::vector<TensorType>& types, int64_t seed);
