@@ -221,8 +221,26 @@ class BodyBuilder {
            instr.scalar.storage == storage;
   }
 
+  // The fuser has shown the two equal in terms of its own loops; in terms of this body's they may be spelled
+  // differently, so that equality of the text is tried first and then of the values at sample points (corners and a
+  // stride through the loops).
+  bool SamePosition(const IndexExpr& a, const IndexExpr& b) const {
+    if (a == b) return true;
+    for (int64_t sample = 0; sample < 64; ++sample) {
+      std::vector<IndexExpr> point;
+      for (size_t i = 0; i < body_.extents.size(); ++i) {
+        const int64_t last = std::max<int64_t>(body_.extents[i], 1) - 1;
+        const int64_t corner = (sample >> (i % 4)) & 1 ? last : 0;
+        point.push_back(
+            IndexExpr::Const(sample < 16 ? corner : (sample * 7919 + static_cast<int64_t>(i) * 104729) % (last + 1)));
+      }
+      if (!(lowering::Substitute(a, point, {}) == lowering::Substitute(b, point, {}))) return false;
+    }
+    return true;
+  }
+
   absl::StatusOr<int32_t> EvaluateReduction(const LoopNode& n, const std::vector<IndexExpr>& index) {
-    if (!(Flatten(index, n.kept_shape()) == row_position_)) {
+    if (!SamePosition(Flatten(index, n.kept_shape()), row_position_)) {
       return Internal(
           absl::StrCat("kernel body: reduction '", program_.tensor(n.tensor).name, "' is read at another row"));
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,6 +30,10 @@ constexpr size_t kMaxSiblingTries = 4;
 // Nodes that may be recomputed in a consumer's kernel to save storing a value.
 constexpr size_t kMaxRecomputedNodes = 32;
 constexpr size_t kMaxRefusals = 1000;
+// Operations (counted with repetition) that may be computed a second time at other elements within a kernel.
+constexpr int64_t kMaxRecomputedCost = 64;
+// Accesses through divisions that may be composed, one behind the other.
+constexpr int32_t kMaxComposedDivisions = 3;
 
 // A domain up to what matters for sharing loops: dims of size 1 dropped, neighbours of the same kind merged.
 struct RowShape {
@@ -72,7 +75,8 @@ class Fuser {
         group_of_(program.nodes.size(), -1),
         after_reduction_(program.nodes.size(), false),
         outside_uses_(program.tensors.size(), 0),
-        private_cost_(program.nodes.size(), 0) {
+        private_cost_(program.nodes.size(), 0),
+        divisions_(program.nodes.size(), 0) {
     for (const LoopNode& n : program.nodes) {
       for (const LoopInput& in : n.inputs) {
         if (in.tensor != lowering::kIndexValue) ++outside_uses_[static_cast<size_t>(in.tensor)];
@@ -85,8 +89,8 @@ class Fuser {
     for (size_t v = 0; v < program_.nodes.size(); ++v) Place(static_cast<LoopNodeId>(v));
     FusionPlan plan;
     plan.refusals = std::move(refusals_);
-    for (const auto& [order, index] : by_order_) {
-      OpenGroup& g = groups_[static_cast<size_t>(index)];
+    std::sort(groups_.begin(), groups_.end(), [](const OpenGroup& a, const OpenGroup& b) { return a.order < b.order; });
+    for (OpenGroup& g : groups_) {
       FusionGroup out;
       out.domain = std::move(g.domain);
       out.reduced = std::move(g.reduced);
@@ -138,45 +142,24 @@ class Fuser {
     for (const LoopInput& in : node(v).inputs) {
       const auto it = readers_.find(in.tensor);
       if (in.tensor == lowering::kIndexValue || it == readers_.end()) continue;
-      for (size_t k = it->second.size(); k-- > 0 && out.size() < kMaxSiblingTries;) {
-        const int32_t g = it->second[k];
+      const std::vector<int32_t>& readers = it->second;
+      const size_t oldest = readers.size() - std::min(readers.size(), 2 * kMaxSiblingTries);
+      for (size_t k = readers.size(); k-- > oldest && out.size() < kMaxSiblingTries;) {
+        const int32_t g = readers[k];
         if (Order(g) > Order(newest) && std::find(out.begin(), out.end(), g) == out.end()) out.push_back(g);
       }
     }
     return out;
   }
 
-  // A new group runs right after those that it reads from. As early as can be: what is made of inputs alone comes
-  // before everything, and so does not keep its readers from joining the groups of their other operands.
+  // A new group runs after those that it reads from. What is made of inputs alone comes before everything, and so does
+  // not keep its readers from joining the groups of their other operands.
   void StartGroup(LoopNodeId v, int32_t after) {
     OpenGroup g;
     SetDomain(g, node(v));
-    g.order = OrderAfter(after);
+    g.order = after < 0 ? --first_order_ : ++last_order_;
     groups_.push_back(std::move(g));
-    by_order_.emplace(groups_.back().order, static_cast<int32_t>(groups_.size() - 1));
     AddMember(v, static_cast<int32_t>(groups_.size() - 1));
-  }
-
-  // A number between that of `after` and that of the next group. Where there is none left, all groups are numbered
-  // anew, which happens once in some thirty insertions at one place.
-  int64_t OrderAfter(int32_t after) {
-    constexpr int64_t kGap = int64_t{1} << 30;
-    if (by_order_.empty()) return 0;
-    if (after < 0) return by_order_.begin()->first - kGap;
-    auto next = by_order_.upper_bound(Order(after));
-    if (next == by_order_.end()) return Order(after) + kGap;
-    if (next->first - Order(after) < 2) {
-      std::map<int64_t, int32_t> renumbered;
-      int64_t order = 0;
-      for (const auto& [old, index] : by_order_) {
-        groups_[static_cast<size_t>(index)].order = order;
-        renumbered.emplace_hint(renumbered.end(), order, index);
-        order += kGap;
-      }
-      by_order_ = std::move(renumbered);
-      next = by_order_.upper_bound(Order(after));
-    }
-    return Order(after) + (next->first - Order(after)) / 2;
   }
 
   void SetDomain(OpenGroup& g, const LoopNode& n) const {
@@ -211,6 +194,7 @@ class Fuser {
     group.nodes.push_back(v);
     bool after = false;
     int64_t cost = BodyCost(node(v)) + 1;
+    int32_t divisions = 0;
     for (const LoopInput& in : node(v).inputs) {
       if (in.tensor == lowering::kIndexValue) continue;
       if (GroupOfTensor(in.tensor) == g) {
@@ -218,6 +202,7 @@ class Fuser {
         after = after || node(u).is_reduction() || after_reduction_[static_cast<size_t>(u)];
         if (--outside_uses_[static_cast<size_t>(in.tensor)] == 0) --group.open_tensors;
         cost = std::min<int64_t>(cost + private_cost_[static_cast<size_t>(u)], 1 << 20);
+        divisions = std::max(divisions, divisions_[static_cast<size_t>(u)] + (HasDivision(in) ? 1 : 0));
       } else {
         group.external.insert(in.tensor);
         std::vector<int32_t>& readers = readers_[in.tensor];
@@ -226,6 +211,7 @@ class Fuser {
     }
     after_reduction_[static_cast<size_t>(v)] = after;
     private_cost_[static_cast<size_t>(v)] = cost;
+    divisions_[static_cast<size_t>(v)] = divisions;
     if (outside_uses_[static_cast<size_t>(node(v).tensor)] > 0) ++group.open_tensors;
   }
 
@@ -321,7 +307,7 @@ class Fuser {
       if (level == Level::kFull && row_member && at == RowIndex(group, n.domain)) continue;
       if (dependent) return Refuse(reason, "it reads other rows or elements than the kernel has at hand");
       const bool only_reader = outside_uses_[static_cast<size_t>(in.tensor)] == 1;
-      if (!only_reader && private_cost_[static_cast<size_t>(u)] > 64) {
+      if (!only_reader && private_cost_[static_cast<size_t>(u)] > kMaxRecomputedCost) {
         return Refuse(reason, "recomputing the value at other elements costs more than storing it");
       }
       if (NodeTooComplex(in)) return Refuse(reason, "the index expression is too complex");
@@ -332,8 +318,19 @@ class Fuser {
     return true;
   }
 
-  static bool NodeTooComplex(const LoopInput& in) {
+  // The index itself, or those that it is composed with when the group's body is built: each composition through
+  // divisions and remainders that do not cancel multiplies the size.
+  bool NodeTooComplex(const LoopInput& in) const {
+    if (HasDivision(in) && divisions_[static_cast<size_t>(tensor(in.tensor).producer)] >= kMaxComposedDivisions)
+      return true;
     return lowering::NodeCount(in.index) > lowering::kMaxIndexNodes / 2;
+  }
+
+  static bool HasDivision(const LoopInput& in) {
+    return std::any_of(in.index.begin(), in.index.end(), [](const IndexExpr& e) {
+      return std::any_of(e.terms().begin(), e.terms().end(),
+                         [](const IndexExpr::Term& t) { return t.kind != IndexExpr::Term::Kind::kVar; });
+    });
   }
 
   // The row-major number of the row that an element of `domain` belongs to.
@@ -356,9 +353,11 @@ class Fuser {
     const LoopNode& n = node(v);
     absl::flat_hash_map<TensorId, int64_t> uses;
     int64_t cost = 0;
+    int64_t accesses = 0;
     for (const LoopInput& in : n.inputs) {
       if (GroupOfTensor(in.tensor) != g) continue;
       ++uses[in.tensor];
+      ++accesses;
       cost += private_cost_[static_cast<size_t>(tensor(in.tensor).producer)];
       if (NodeTooComplex(in)) return Refuse(reason, "the index expression is too complex");
     }
@@ -374,7 +373,11 @@ class Fuser {
     const CostModel& m = options_.cost;
     const double recompute = static_cast<double>(cost) * static_cast<double>(ElementCount(n.domain)) / m.ops_per_micro;
     const double store = 2.0 * static_cast<double>(bytes) / m.bytes_per_micro + m.launch_micros;
-    if (uses.size() > 1 && cost > 256) return Refuse(reason, "recomputing the values costs more than storing them");
+    // Two accesses may ask for the same values at different elements; such steps one behind the other double the work
+    // each time.
+    if (accesses > 1 && cost > kMaxRecomputedCost) {
+      return Refuse(reason, "recomputing the values costs more than storing them");
+    }
     if (ElementCount(n.domain) > group.count && recompute > store) {
       return Refuse(reason, "recomputing the value for every element that reads it costs more than storing it");
     }
@@ -386,11 +389,13 @@ class Fuser {
   const LoopProgram& program_;
   const FuseOptions& options_;
   std::vector<OpenGroup> groups_;
-  std::map<int64_t, int32_t> by_order_;  // order -> group
+  int64_t first_order_ = 0;
+  int64_t last_order_ = 0;
   std::vector<int32_t> group_of_;
   std::vector<bool> after_reduction_;  // depends on a reduction of its own group
   std::vector<int64_t> outside_uses_;  // readers of a tensor outside its producer's group, and 1 if it is returned
   std::vector<int64_t> private_cost_;  // operations to compute a node from what its group reads (an upper bound)
+  std::vector<int32_t> divisions_;     // accesses through divisions, one behind the other, within the group
   absl::flat_hash_map<TensorId, std::vector<int32_t>> readers_;
   std::vector<FusionRefusalNote> refusals_;
 };
@@ -399,8 +404,11 @@ class Fuser {
 // and stores.
 class BoundaryPass {
  public:
-  BoundaryPass(const LoopProgram& program, const FuseOptions& options, FusionPlan& plan)
+  // `stored_only`: tensors that must not be recomputed.
+  BoundaryPass(const LoopProgram& program, const FuseOptions& options, const absl::flat_hash_set<TensorId>& stored_only,
+               FusionPlan& plan)
       : program_(program),
+        stored_only_(stored_only),
         options_(options),
         plan_(plan),
         home_(program.nodes.size(), -1),
@@ -493,7 +501,7 @@ class BoundaryPass {
   // and loading `t`.
   std::optional<std::vector<LoopNodeId>> CheapClosure(const FusionGroup& group, TensorId t, int64_t count,
                                                       const absl::flat_hash_set<TensorId>& loads) const {
-    if (needed_[static_cast<size_t>(t)]) return std::nullopt;  // stored in any case
+    if (needed_[static_cast<size_t>(t)] || stored_only_.contains(t)) return std::nullopt;  // stored in any case
     std::vector<LoopNodeId> closure;
     absl::flat_hash_set<LoopNodeId> seen;
     std::vector<TensorId> work = {t};
@@ -532,17 +540,43 @@ class BoundaryPass {
   }
 
   const LoopProgram& program_;
+  const absl::flat_hash_set<TensorId>& stored_only_;
   const FuseOptions& options_;
   FusionPlan& plan_;
   std::vector<int32_t> home_;
   std::vector<bool> needed_;  // returned, or read from memory by a later group
 };
 
+// 16-bit tensors that one group stores and another computes again: the one rounds them and the other does not, though
+// every reader of a stored value must see it as stored.
+std::vector<TensorId> StoredAndRecomputed(const LoopProgram& program, const FusionPlan& plan) {
+  absl::flat_hash_set<TensorId> stored;
+  for (const FusionGroup& g : plan.groups) stored.insert(g.stored.begin(), g.stored.end());
+  std::vector<TensorId> out;
+  for (const FusionGroup& g : plan.groups) {
+    const absl::flat_hash_set<TensorId> here(g.stored.begin(), g.stored.end());
+    for (LoopNodeId n : g.nodes) {
+      const TensorId t = program.node(n).tensor;
+      if (IsHalf(program.tensor(t).dtype) && stored.contains(t) && !here.contains(t)) out.push_back(t);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 absl::StatusOr<FusionPlan> Fuse(const LoopProgram& program, const FuseOptions& options) {
-  FUSELINE_ASSIGN_OR_RETURN(FusionPlan plan, Fuser(program, options).Run());
-  BoundaryPass(program, options, plan).Run();
+  FUSELINE_ASSIGN_OR_RETURN(const FusionPlan partition, Fuser(program, options).Run());
+  FusionPlan plan;
+  absl::flat_hash_set<TensorId> stored_only;
+  while (true) {
+    plan = partition;
+    BoundaryPass(program, options, stored_only, plan).Run();
+    const std::vector<TensorId> conflicts = StoredAndRecomputed(program, plan);
+    if (conflicts.empty()) break;
+    // Each round adds tensors, so it ends; two rounds are common, more than a few would need a chain of conflicts.
+    stored_only.insert(conflicts.begin(), conflicts.end());
+  }
   FUSELINE_RETURN_IF_ERROR(VerifyFusionPlan(program, plan));
   return plan;
 }

@@ -86,10 +86,29 @@ void IndexExpr::AddTerm(Term term) {
   terms_.insert(it, std::move(term));
 }
 
-// k*c*(x / c) + k*(x % c) = k*x: what a reshape followed by its inverse leaves.
+// k*c*(x / c) + k*(x % c) = k*x, and k*c*((x / c) % m) + k*(x % c) = k*(x % (c*m)): what a reshape followed by its
+// inverse leaves.
 void IndexExpr::Recombine() {
   for (bool changed = true; changed;) {
     changed = false;
+    for (size_t m = 0; m < terms_.size() && !changed; ++m) {
+      if (terms_[m].kind != Term::Kind::kMod) continue;
+      for (size_t d = 0; d < terms_.size() && !changed; ++d) {
+        if (d == m || terms_[d].kind != Term::Kind::kMod) continue;
+        if (terms_[d].coefficient != terms_[m].coefficient * terms_[m].divisor) continue;
+        const IndexExpr& quotient = *terms_[d].operand;
+        if (quotient.constant_ != 0 || quotient.terms_.size() != 1) continue;
+        const Term& q = quotient.terms_[0];
+        if (q.kind != Term::Kind::kFloorDiv || q.coefficient != 1 || q.divisor != terms_[m].divisor) continue;
+        if (CompareExpr(*q.operand, *terms_[m].operand) != 0 || terms_[d].divisor > INT64_MAX / q.divisor) continue;
+        Term merged = terms_[m];
+        merged.divisor = q.divisor * terms_[d].divisor;
+        terms_.erase(terms_.begin() + static_cast<std::ptrdiff_t>(std::max(m, d)));
+        terms_.erase(terms_.begin() + static_cast<std::ptrdiff_t>(std::min(m, d)));
+        AddTerm(std::move(merged));
+        changed = true;
+      }
+    }
     for (size_t m = 0; m < terms_.size() && !changed; ++m) {
       if (terms_[m].kind != Term::Kind::kMod) continue;
       for (size_t d = 0; d < terms_.size() && !changed; ++d) {

@@ -108,8 +108,8 @@ class CudaEmitter {
     return [this](int32_t v) { return VarBase(body_, v); };
   }
 
-  // Splits a row-major position into the loop variables `vars`.
-  void Decode(const std::string& position, const std::vector<int32_t>& vars) {
+  // Splits a row-major position into the loop variables `vars`; `outermost`: another name for the first.
+  void Decode(const std::string& position, const std::vector<int32_t>& vars, const std::string& outermost = "") {
     int64_t stride = 1;
     std::vector<std::string> lines;
     for (size_t i = vars.size(); i-- > 0;) {
@@ -117,7 +117,8 @@ class CudaEmitter {
       std::string text = position;
       if (stride > 1) text = absl::StrCat(text, " / ", Const(stride));
       if (i > 0) text = absl::StrCat(stride > 1 ? absl::StrCat("(", text, ")") : text, " % ", Const(extent));
-      lines.push_back(absl::StrCat("const ", index_type_, " ", VarBase(body_, vars[i]), " = ", text, ";"));
+      const std::string name = i == 0 && !outermost.empty() ? outermost : VarBase(body_, vars[i]);
+      lines.push_back(absl::StrCat("const ", index_type_, " ", name, " = ", text, ";"));
       stride *= std::max<int64_t>(extent, 1);
     }
     for (size_t i = lines.size(); i-- > 0;) out_.Line(lines[i]);
@@ -125,24 +126,28 @@ class CudaEmitter {
 
   void Pointwise() {
     const Phase& phase = k_.phases.phases[0];
-    const int64_t elements = int64_t{k_.dims.block[0]} * k_.lanes;  // of a block's step
-    const bool exact = body_.row_count() == k_.dims.grid[0] * elements * k_.unroll;
+    const int64_t elements = body_.row_count() / k_.unroll;  // that the threads' first vectors cover
+    const int64_t step = int64_t{k_.dims.block[0]} * k_.lanes;
     const std::string thread = absl::StrCat(printer_.Function("fl_thread"), "()");
-    std::string block = absl::StrCat("(", index_type_, ")", printer_.Function("fl_block"), "()");
-    if (k_.unroll > 1) {
-      out_.Directive("#pragma unroll");
-      out_.Open(absl::StrCat("for (int u = 0; u < ", k_.unroll, "; ++u)"));
-      block = absl::StrCat("(", block, " * ", k_.unroll, " + u)");
-    }
+    const std::string block = absl::StrCat("(", index_type_, ")", printer_.Function("fl_block"), "()");
     const std::string lanes = k_.lanes > 1 ? absl::StrCat(" * ", k_.lanes) : "";
     out_.Line(
         absl::StrCat("const ", index_type_, " e = (", block, " * ", k_.dims.block[0], " + ", thread, ")", lanes, ";"));
-    if (!exact && k_.unroll == 1) out_.Line(absl::StrCat("if (e >= ", Const(body_.row_count()), ") return;"));
-    if (!exact && k_.unroll > 1) out_.Open(absl::StrCat("if (e < ", Const(body_.row_count()), ")"));
-    Decode("e", body_.row_vars());
+    if (elements != k_.dims.grid[0] * step) out_.Line(absl::StrCat("if (e >= ", Const(elements), ") return;"));
+    const std::vector<int32_t> vars = body_.row_vars();
+    if (k_.unroll == 1) {
+      Decode("e", vars);
+      LaneBlock(phase.instrs, {}, phase.stores, false);
+      return;
+    }
+    const std::string outermost = VarBase(body_, vars[0]);
+    Decode("e", vars, outermost + "_first");
+    out_.Directive("#pragma unroll");
+    out_.Open(absl::StrCat("for (int u = 0; u < ", k_.unroll, "; ++u)"));
+    out_.Line(absl::StrCat("const ", index_type_, " ", outermost, " = ", outermost, "_first + u * ",
+                           Const(body_.extents[static_cast<size_t>(vars[0])] / k_.unroll), ";"));
     LaneBlock(phase.instrs, {}, phase.stores, false);
-    if (!exact && k_.unroll > 1) out_.Close();
-    if (k_.unroll > 1) out_.Close();
+    out_.Close();
   }
 
   // Column kernels: a thread has `lanes` neighbouring rows.

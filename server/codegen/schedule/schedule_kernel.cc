@@ -24,6 +24,7 @@ constexpr int64_t kElementsPerThread = 32;
 constexpr int64_t kHeldWords = 64;
 constexpr int64_t kHeldWordsFullBlock = 32;
 constexpr int64_t kTasksWanted = 528;  // blocks of a split reduction: four for each of 132 multiprocessors
+constexpr int32_t kUnroll = 2;
 constexpr int64_t kThreadsToUnroll = 4 * 132 * 2048;  // four times what the machine holds at once
 constexpr int32_t kCpuTile = 64;                      // columns that the CPU accumulates at once
 constexpr int64_t kCpuPieces = 64;                    // pieces of a row split for CPU threads
@@ -211,13 +212,30 @@ class Scheduler {
     int64_t high = k.body.row_count() * std::max<int64_t>(k.body.reduced_count(), 1);
     for (const BodyInstr& i : k.body.instrs) {
       if (i.kind != BodyInstr::Kind::kLoad && i.kind != BodyInstr::Kind::kIndex) continue;
-      const lowering::IndexRange r = lowering::RangeOf(i.offset, k.body.extents);
-      high = std::max({high, r.high, -r.low});
-      for (const IndexExpr::Term& t : i.offset.terms()) high = std::max(high, std::abs(t.coefficient));
+      high = std::max(high, Magnitude(i.offset, k.body.extents));
     }
-    for (const BodyStore& s : k.body.stores) high = std::max(high, lowering::RangeOf(s.offset, k.body.extents).high);
-    if (k.body.bound) high = std::max(high, lowering::RangeOf(k.body.bound->start, k.body.extents).high);
+    for (const BodyStore& s : k.body.stores) high = std::max(high, Magnitude(s.offset, k.body.extents));
+    if (k.body.bound) high = std::max(high, Magnitude(k.body.bound->start, k.body.extents));
     return high >= kIndexLimit;
+  }
+
+  // The largest absolute value that computing the expression can come by, numerators and partial sums included.
+  // Recursion: as deep as divisions are nested, which kMaxIndexNodes bounds.
+  static int64_t Magnitude(const IndexExpr& e, absl::Span<const int64_t> extents) {
+    int64_t sum = std::abs(e.constant());
+    int64_t inner = 0;
+    for (const IndexExpr::Term& t : e.terms()) {
+      int64_t high = 0;
+      if (t.kind == IndexExpr::Term::Kind::kVar) {
+        high = extents[static_cast<size_t>(t.var)] - 1;
+      } else {
+        inner = std::max({inner, Magnitude(*t.operand, extents), t.divisor});
+        high = t.kind == IndexExpr::Term::Kind::kMod ? t.divisor - 1
+                                                     : lowering::RangeOf(*t.operand, extents).high / t.divisor;
+      }
+      sum += std::abs(t.coefficient) * std::max<int64_t>(high, 1);
+    }
+    return std::max(sum, inner);
   }
 
   void MapToBlocks(ScheduledKernel& k) {
@@ -226,8 +244,11 @@ class Scheduler {
     switch (k.kind) {
       case ScheduledKernel::Kind::kPointwise: {
         const int64_t threads = (rows + k.lanes - 1) / k.lanes;
-        // One vector a thread keeps too few bytes in flight where only one tensor of full size is read.
-        if (StreamedBytes(k) <= kVectorBytes && threads >= kThreadsToUnroll) k.unroll = 2;
+        // One vector a thread keeps too few bytes in flight where only one tensor of full size is read. The vectors lie
+        // along the outermost loop, so that what is the same for all of its steps (a bias) is loaded once for them.
+        const int64_t outermost = k.body.extents.empty() ? 1 : k.body.extents[0];
+        const bool divides = outermost % kUnroll == 0 && (k.vector_var != 0 || outermost / kUnroll % k.lanes == 0);
+        if (StreamedBytes(k) <= kVectorBytes && threads >= kThreadsToUnroll && divides) k.unroll = kUnroll;
         k.dims.block[0] = kBlockThreads;
         k.dims.grid[0] = (threads + kBlockThreads * k.unroll - 1) / (kBlockThreads * k.unroll);
         k.phases = BuildPhases(k.body, std::vector<bool>(k.body.instrs.size(), false));

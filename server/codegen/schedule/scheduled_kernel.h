@@ -35,7 +35,7 @@ struct ScheduledKernel {
   int32_t threads_per_row = 1;  // kRow: a power of two; kColumn: threads along the reduced extent
   int32_t rows_per_block = 1;   // kRow: rows; kColumn: vectors of columns
   int32_t chunks = 1;           // kRow, persistent: vectors a thread holds
-  int32_t unroll = 1;           // kPointwise: vectors of a thread, a block's width apart
+  int32_t unroll = 1;           // kPointwise: vectors of a thread, equally far apart along the outermost loop
   LaunchDims dims;
   // CPU only.
   int64_t work_items = 0;
