@@ -33,7 +33,11 @@ constexpr size_t kMaxRefusals = 1000;
 // Operations (counted with repetition) that may be computed a second time at other elements within a kernel.
 constexpr int64_t kMaxRecomputedCost = 64;
 // Accesses through divisions that may be composed, one behind the other.
-constexpr int32_t kMaxComposedDivisions = 3;
+constexpr int32_t kMaxComposedDivisions = 2;
+// The same for values that are recomputed in a consumer's kernel, which has compositions of its own; and how often such
+// values may be read at two places (each time doubles what is computed).
+constexpr int32_t kMaxRecomputedDivisions = 1;
+constexpr int32_t kMaxRecomputedDoublings = 2;
 
 // A domain up to what matters for sharing loops: dims of size 1 dropped, neighbours of the same kind merged.
 struct RowShape {
@@ -52,6 +56,20 @@ RowShape CollapseRows(const Shape& domain, const std::vector<bool>& reduced) {
     }
   }
   return s;
+}
+
+// Whether `n` reads the tensor of `in` at other elements too (each such pair counts twice).
+bool ReadElsewhereToo(const LoopNode& n, const LoopInput& in) {
+  return std::any_of(n.inputs.begin(), n.inputs.end(),
+                     [&](const LoopInput& other) { return other.tensor == in.tensor && !(other.index == in.index); });
+}
+
+// Some dim's index divides or takes a remainder.
+bool HasDivision(const LoopInput& in) {
+  return std::any_of(in.index.begin(), in.index.end(), [](const IndexExpr& e) {
+    return std::any_of(e.terms().begin(), e.terms().end(),
+                       [](const IndexExpr::Term& t) { return t.kind != IndexExpr::Term::Kind::kVar; });
+  });
 }
 
 struct OpenGroup {
@@ -326,13 +344,6 @@ class Fuser {
     return lowering::NodeCount(in.index) > lowering::kMaxIndexNodes / 2;
   }
 
-  static bool HasDivision(const LoopInput& in) {
-    return std::any_of(in.index.begin(), in.index.end(), [](const IndexExpr& e) {
-      return std::any_of(e.terms().begin(), e.terms().end(),
-                         [](const IndexExpr::Term& t) { return t.kind != IndexExpr::Term::Kind::kVar; });
-    });
-  }
-
   // The row-major number of the row that an element of `domain` belongs to.
   static IndexExpr RowIndex(const OpenGroup& group, const Shape& domain) {
     const std::vector<IndexExpr> at = Unflatten(Flatten(IdentityIndex(domain), domain), group.domain, domain);
@@ -507,6 +518,8 @@ class BoundaryPass {
     std::vector<TensorId> work = {t};
     int64_t ops = 0;
     int64_t extra_bytes = 0;
+    int32_t doublings = 0;
+    int32_t divisions = 0;
     while (!work.empty()) {
       const TensorId at = work.back();
       work.pop_back();
@@ -526,8 +539,14 @@ class BoundaryPass {
       for (const LoopInput& in : n.inputs) {
         if (in.tensor == lowering::kIndexValue) continue;
         if (lowering::NodeCount(in.index) > lowering::kMaxIndexNodes / 4) return std::nullopt;
+        divisions += HasDivision(in);
+        doublings += Computed(in.tensor) && ReadElsewhereToo(n, in);
         work.push_back(in.tensor);
       }
+    }
+    // Indices are composed all along the closure, and what is read at two places may be computed for each of them.
+    if (divisions > kMaxRecomputedDivisions || doublings > kMaxRecomputedDoublings) {
+      return std::nullopt;
     }
     const CostModel& m = options_.cost;
     const double saved = 2.0 * static_cast<double>(program_.tensor(t).size_bytes()) / m.bytes_per_micro;

@@ -2,6 +2,7 @@
 #include "server/fuser/fusion_plan.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -43,8 +44,20 @@ absl::Status VerifyFusionPlan(const LoopProgram& program, const FusionPlan& plan
       if (ElementCount(n.kept_shape()) != rows || ElementCount(n.domain) != rows * reduced)
         return broken("F4", n.tensor);
     }
+    const std::set<LoopNodeId> here(g.nodes.begin(), g.nodes.end());
+    const std::set<TensorId> loads(g.loads.begin(), g.loads.end());
+    const auto is_here = [&](TensorId t) {
+      return program.tensor(t).kind == lowering::LoopTensor::Kind::kComputed &&
+             here.count(program.tensor(t).producer) != 0;
+    };
+    for (LoopNodeId id : g.nodes) {
+      for (const lowering::LoopInput& in : program.node(id).inputs) {
+        if (in.tensor == lowering::kIndexValue || is_here(in.tensor) || loads.count(in.tensor) != 0) continue;
+        return broken("F2", in.tensor);
+      }
+    }
     for (TensorId t : g.stored) {
-      if (in_memory[static_cast<size_t>(t)]) return broken("F2", t);
+      if (in_memory[static_cast<size_t>(t)] || !is_here(t)) return broken("F2", t);
       const int64_t count = program.tensor(t).element_count();
       if (count != rows && count != rows * reduced) return broken("F3", t);
     }

@@ -78,6 +78,29 @@ absl::Status Broken(const char* constraint, const LoopProgram& program, const Lo
                                node.tensor >= 0 ? program.tensor(node.tensor).name : "?", "': ", what));
 }
 
+// Recursion: as deep as divisions are nested, which kMaxIndexNodes bounds.
+bool UsesOnly(const IndexExpr& e, size_t variables) {
+  for (const IndexExpr::Term& t : e.terms()) {
+    const bool known = t.kind == IndexExpr::Term::Kind::kVar ? t.var >= 0 && static_cast<size_t>(t.var) < variables
+                                                             : UsesOnly(*t.operand, variables);
+    if (!known) return false;
+  }
+  return true;
+}
+
+// Operations whose operands are of one type. Casts, roundings and bitcasts take any; a select's condition is bool.
+bool OperandTypesFit(const LoopNode& node, const ScalarInstr& instr) {
+  if (instr.op == ScalarOp::kCast || instr.op == ScalarOp::kRound16 || instr.op == ScalarOp::kBitcast) return true;
+  const size_t first = instr.op == ScalarOp::kSelect ? 1 : 0;
+  if (first == 1 && !IsBool(node.body[static_cast<size_t>(instr.args[0])].type)) return false;
+  for (size_t a = first + 1; a < 3; ++a) {
+    if (instr.args[a] < 0) continue;
+    if (node.body[static_cast<size_t>(instr.args[a])].type != node.body[static_cast<size_t>(instr.args[first])].type)
+      return false;
+  }
+  return true;
+}
+
 absl::Status VerifyNode(const LoopProgram& program, LoopNodeId id) {
   const LoopNode& node = program.node(id);
   if (node.tensor < 0 || program.tensor(node.tensor).producer != id)
@@ -95,6 +118,9 @@ absl::Status VerifyNode(const LoopProgram& program, LoopNodeId id) {
     if (t.kind == LoopTensor::Kind::kComputed && t.producer >= id)
       return Broken("L1", program, node, "reads a later tensor");
     if (in.index.size() != t.shape.size()) return Broken("L2", program, node, "index of the wrong rank");
+    for (const IndexExpr& e : in.index) {
+      if (!UsesOnly(e, node.domain.size())) return Broken("L2", program, node, "index over an unknown variable");
+    }
     for (size_t d = 0; d < in.index.size() && !empty; ++d) {
       const IndexRange r = RangeOf(in.index[d], node.domain);
       if (r.low < 0 || r.high >= t.shape[d]) return Broken("L2", program, node, "index out of the shape");
@@ -105,6 +131,7 @@ absl::Status VerifyNode(const LoopProgram& program, LoopNodeId id) {
     for (int32_t a : instr.args) {
       if (a >= static_cast<int32_t>(i)) return Broken("L3", program, node, "instruction uses a later one");
     }
+    if (!OperandTypesFit(node, instr)) return Broken("L3", program, node, "operands of unequal types");
     if (instr.op == ScalarOp::kInput && (instr.index < 0 || instr.index >= static_cast<int32_t>(node.inputs.size()))) {
       return Broken("L3", program, node, "unknown input");
     }

@@ -142,7 +142,7 @@ std::string Values(const Tensor& t) {
   return out;
 }
 
-// Whether a failure is the one that DISABLED_NoGraphIsAnInternalError is about.
+// Whether a failure is the one that NoGraphIsAnInternalError is about.
 bool IsReductionReadAtAnotherRow(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInternal && absl::StrContains(status.message(), "is read at another row");
 }
@@ -180,11 +180,11 @@ TEST(AwkwardShapesTest, RandomGraphsGiveWhatTheReferenceDoes) {
 // The result of a reduction that is seen through a reshape into three or more dims, by something that is computed once
 // a row: the indices are equal, but do not simplify to the same text (see IndexExprTest), and the body builder refuses
 // what the fuser has put together.
-TEST(AwkwardShapesTest, DISABLED_NoGraphIsAnInternalError) {
+TEST(AwkwardShapesTest, NoGraphIsAnInternalError) {
   for (uint32_t seed = 0; seed < 400; ++seed) EXPECT_EQ(CountInternalErrors(seed), 0) << "seed " << seed;
 }
 
-TEST(AwkwardShapesTest, DISABLED_ReductionReshapedIntoThreeDimsIsCompiled) {
+TEST(AwkwardShapesTest, ReductionReshapedIntoThreeDimsIsCompiled) {
   const char* graphs[] = {
       // In the kernel of the reduction, once a row.
       "graph g(x: f32[1024, 256]) {\n  %a = sum(x) {dims = [1]}\n  %r = reshape(%a) {shape = [8, 16, 8]}\n  return %a, "

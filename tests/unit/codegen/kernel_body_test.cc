@@ -266,7 +266,7 @@ size_t LargestBody(const std::string& text) {
 // A value that is read at k neighbouring places is computed k times, and each of those reads its own neighbours: n
 // loops become n * n / 2 operations (in two dims n^3 / 3), for each element. Joining and taking over a group's loops do
 // not count that.
-TEST(KernelBodyTest, DISABLED_ChainOfStencilsGivesBodiesOfBoundedSize) {
+TEST(KernelBodyTest, ChainOfStencilsGivesBodiesOfBoundedSize) {
   std::string text = "graph g(x: f32[4096]) {\n";
   std::string value = "x";
   for (int i = 0; i < 100; ++i) {
@@ -277,7 +277,7 @@ TEST(KernelBodyTest, DISABLED_ChainOfStencilsGivesBodiesOfBoundedSize) {
   EXPECT_LE(LargestBody(StrCat(text, "  return ", value, "\n}\n")), 1000u);
 }
 
-TEST(KernelBodyTest, DISABLED_SumsOfPermutedCopiesGiveBodiesOfBoundedSize) {
+TEST(KernelBodyTest, SumsOfPermutedCopiesGiveBodiesOfBoundedSize) {
   std::string text = "graph g(x: f32[2, 2, 2, 2, 2, 2, 2, 2]) {\n";
   std::string value = "x";
   for (int i = 0; i < 10; ++i) {
@@ -294,7 +294,7 @@ TEST(KernelBodyTest, DISABLED_SumsOfPermutedCopiesGiveBodiesOfBoundedSize) {
 
 // Each read is below kMaxIndexNodes / 2, but they are composed over the whole group: the text grows fourfold with every
 // second step.
-TEST(KernelBodyTest, DISABLED_ChainOfReshapesThatDoNotSimplifyGivesIndicesOfBoundedSize) {
+TEST(KernelBodyTest, ChainOfReshapesThatDoNotSimplifyGivesIndicesOfBoundedSize) {
   std::string text = "graph g(x: f32[6, 35]) {\n";
   std::string value = "x";
   for (int i = 0; i < 12; ++i) {

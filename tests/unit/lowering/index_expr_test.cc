@@ -254,7 +254,7 @@ TEST(IndexExprTest, ReshapeThereAndBackIsTheIdentity) {
 
 // c*((x / c) % m) + x % c is x % (c*m): without that rule a dim that is split in three does not come together again,
 // and what follows a softmax or group norm through such a reshape gets a kernel of its own.
-TEST(IndexExprTest, DISABLED_ReshapeIntoThreePartsAndBackIsTheIdentity) {
+TEST(IndexExprTest, ReshapeIntoThreePartsAndBackIsTheIdentity) {
   ExpectReshapeAndBackIsTheIdentity({210}, {2, 3, 35});
   ExpectReshapeAndBackIsTheIdentity({8, 1024}, {8, 16, 8, 8});
 }

@@ -78,14 +78,14 @@ TEST(LoopProgramTest, EmptyLoopsMayHaveAnyIndex) {
 }
 
 // (L2) says "over the node's loop variables"; the verifier reads past the extents instead of refusing.
-TEST(LoopProgramTest, DISABLED_VariableThatTheLoopsDoNotHaveIsRefused) {
+TEST(LoopProgramTest, VariableThatTheLoopsDoNotHaveIsRefused) {
   LoopProgram program = Valid();
   program.nodes[0].inputs[0].index[0] = IndexExpr::Var(7);
   EXPECT_THAT(VerifyLoopProgram(program), StatusIs(absl::StatusCode::kInternal, "L2"));
 }
 
 // (L3) says "with operand types that the operation takes"; nothing compares them.
-TEST(LoopProgramTest, DISABLED_OperandsOfUnequalTypesAreRefused) {
+TEST(LoopProgramTest, OperandsOfUnequalTypesAreRefused) {
   LoopProgram program = Valid();
   program.nodes[0].body[1].type = DType::kI64;  // the literal 2 of mul(x, 2)
   EXPECT_THAT(VerifyLoopProgram(program), StatusIs(absl::StatusCode::kInternal, "L3"));
