@@ -1,7 +1,7 @@
-// The graph IR: a list of nodes in SSA form over typed values. A plain struct, made by the text parser, the protobuf codec or
-// GraphBuilder, and checked by VerifyGraph; every later stage takes a verified graph.
-// Pipeline: text or proto -> Graph -> Canonicalize, ComputeFingerprint, LowerGraph, the reference interpreter.
-// Invariants of a verified graph (numbers are those of docs/ir.md):
+// The graph IR: a list of nodes in SSA form over typed values. A plain struct, made by the text parser, the protobuf
+// codec or GraphBuilder, and checked by VerifyGraph; every later stage takes a verified graph. Pipeline: text or proto
+// -> Graph -> Canonicalize, ComputeFingerprint, LowerGraph, the reference interpreter. Invariants of a verified graph
+// (numbers are those of docs/ir.md):
 //   (G1) nodes stand in topological order: an operand is an input or a result of an earlier node;
 //   (G2) every value has one producer, every name is unique and matches [A-Za-z_][A-Za-z0-9_.]*;
 //   (G3) every node's op is in the op table, with the operands and attributes that its row allows;
@@ -44,26 +44,27 @@ struct Operand {
   bool is_literal() const { return value == kNoValue; }
 };
 
-using AttrValue =
-    std::variant<int64_t, double, bool, std::string, DType, std::vector<int64_t>, std::vector<double>, std::vector<bool>>;
+using AttrValue = std::variant<int64_t, double, bool, std::string, DType, std::vector<int64_t>, std::vector<double>,
+                               std::vector<bool>>;
 using AttrMap = std::map<std::string, AttrValue, std::less<>>;
 
 struct Node {
-  std::string op;                // the op's name
-  const OpDef* def = nullptr;    // its row; set by VerifyGraph, never null afterwards
+  std::string op;              // the op's name
+  const OpDef* def = nullptr;  // its row; set by VerifyGraph, never null afterwards
   std::vector<Operand> operands;
   std::vector<ValueId> results;
-  AttrMap attrs;                 // as written; defaults are filled in by VerifyGraph
-  // `constant` only: the elements, dense row-major in the storage dtype, little-endian. Shared between copies of the graph.
+  AttrMap attrs;  // as written; defaults are filled in by VerifyGraph
+  // `constant` only: the elements, dense row-major in the storage dtype, little-endian. Shared between copies of the
+  // graph.
   std::shared_ptr<const std::string> constant_bytes;
-  std::string origin;            // where the node comes from in the client's program; not part of the key
+  std::string origin;  // where the node comes from in the client's program; not part of the key
 };
 
 struct Value {
-  std::string name;              // without the '%'
-  NodeId producer = kNoNode;     // kNoNode: an input
-  int result_index = 0;          // among the producer's results; for an input, its position
-  TensorType type;               // inferred by VerifyGraph, given for inputs
+  std::string name;                         // without the '%'
+  NodeId producer = kNoNode;                // kNoNode: an input
+  int result_index = 0;                     // among the producer's results; for an input, its position
+  TensorType type;                          // inferred by VerifyGraph, given for inputs
   std::optional<TensorType> declared_type;  // the ": type" of the text form; must equal the inferred one
 };
 
@@ -86,15 +87,15 @@ struct Graph {
   std::string DisplayName(ValueId id) const;
   // The name of a node's first result, with '%': how messages name the node.
   std::string NodeName(NodeId id) const;
-  bool is_static() const;        // no symbolic dim in any input
+  bool is_static() const;  // no symbolic dim in any input
 };
 
 // Bounds on what a client may send. Flags of the server set them.
 struct GraphLimits {
   int64_t max_nodes = 100'000;
   int64_t max_rank = 12;
-  int64_t max_elements = int64_t{1} << 40;        // of one tensor
-  int64_t max_constant_bytes = 256ll << 20;       // of all constants together
+  int64_t max_elements = int64_t{1} << 40;   // of one tensor
+  int64_t max_constant_bytes = 256ll << 20;  // of all constants together
   int64_t max_text_bytes = 512ll << 20;
 };
 

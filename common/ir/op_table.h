@@ -1,9 +1,8 @@
 // The table of ops: one row holds everything about an op, and the rest derives from it. To add an op, add a row to the
 // file of its kind (ops/pointwise_arith.cc, pointwise_math.cc, activations.cc, creation.cc, views.cc, reductions.cc,
-// composites.cc); CONTRIBUTING.md has the recipe. Two rows are internal, for decompositions: `widen` and `narrow` take a
-// 16-bit float to the f32 that it is computed in and back, with no rounding (`cast` rounds its operand and its result).
-// Tested by tests/unit/reference/op_table_test.cc
-// Thread-safety: the table is immutable.
+// composites.cc); CONTRIBUTING.md has the recipe. Two rows are internal, for decompositions: `widen` and `narrow` take
+// a 16-bit float to the f32 that it is computed in and back, with no rounding (`cast` rounds its operand and its
+// result). Tested by tests/unit/reference/op_table_test.cc Thread-safety: the table is immutable.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,16 @@ enum class OpKind : uint8_t {
   kUnsupported,  // known to docs/ir.md, not built yet: verifies as UNIMPLEMENTED
 };
 
-enum class AttrType : uint8_t { kInt, kFloat, kBool, kString, kDType, kIntList, kScalar /* int, float or bool */, kData };
+enum class AttrType : uint8_t {
+  kInt,
+  kFloat,
+  kBool,
+  kString,
+  kDType,
+  kIntList,
+  kScalar /* int, float or bool */,
+  kData
+};
 
 struct AttrSpec {
   const char* name;
@@ -39,8 +47,8 @@ struct AttrSpec {
   std::optional<AttrValue> default_value = std::nullopt;  // absent and not required: stays absent
 };
 
-// What a type rule sees: operand types (a literal operand has the type it takes: the other operand's dtype, 0-d) and attributes with
-// defaults filled in. All types are static.
+// What a type rule sees: operand types (a literal operand has the type it takes: the other operand's dtype, 0-d) and
+// attributes with defaults filled in. All types are static.
 struct InferArgs {
   std::vector<TensorType> operands;
   const AttrMap& attrs;
@@ -57,11 +65,12 @@ using TypeRule = absl::StatusOr<std::vector<TensorType>> (*)(const InferArgs& ar
 
 using ScalarRule = Scalar (*)(ScalarArgs& args);
 
-// A pointwise op's element for the reference interpreter: computed in double (floats) or int64 (integers and bool), then rounded or
-// wrapped to the result's dtype. Written independently of `scalar`, as the arbiter of it. Exactly the ones that apply are set.
+// A pointwise op's element for the reference interpreter: computed in double (floats) or int64 (integers and bool),
+// then rounded or wrapped to the result's dtype. Written independently of `scalar`, as the arbiter of it. Exactly the
+// ones that apply are set.
 struct ReferenceArgs {
-  const double* f = nullptr;    // operands as doubles (exact for every float dtype; also set for integers)
-  const int64_t* i = nullptr;   // operands as integers (exact for integers and bool; 0 for float operands)
+  const double* f = nullptr;              // operands as doubles (exact for every float dtype; also set for integers)
+  const int64_t* i = nullptr;             // operands as integers (exact for integers and bool; 0 for float operands)
   DType operand_dtype = DType::kInvalid;  // of operand 0
   DType result_dtype = DType::kInvalid;
   const AttrMap* attrs = nullptr;
@@ -69,12 +78,13 @@ struct ReferenceArgs {
   bool Has(const char* attr) const;
   const std::string& String(const char* attr) const;
 };
-using FloatReference = double (*)(const ReferenceArgs& args);   // operands are floats (result float or bool)
-using IntReference = int64_t (*)(const ReferenceArgs& args);    // operands are integers or bool (result integer or bool)
+using FloatReference = double (*)(const ReferenceArgs& args);  // operands are floats (result float or bool)
+using IntReference = int64_t (*)(const ReferenceArgs& args);   // operands are integers or bool (result integer or bool)
 
 enum class ReductionKind : uint8_t { kNone, kSum, kProd, kAmax, kAmin, kAny, kAll, kArgmax, kArgmin, kVarMean };
 
-// A graph under construction, handed to a composite's decomposition: Emit infers types, so that wrong ones are found at once.
+// A graph under construction, handed to a composite's decomposition: Emit infers types, so that wrong ones are found at
+// once.
 class GraphBuilder;
 using Decomposition = absl::StatusOr<std::vector<ValueId>> (*)(GraphBuilder& builder, const Node& node,
                                                                absl::Span<const ValueId> operands);
@@ -87,11 +97,12 @@ struct OpDef {
   int results = 1;
   std::vector<AttrSpec> attrs;
   TypeRule infer = nullptr;
-  ScalarRule scalar = nullptr;              // kPointwise
+  ScalarRule scalar = nullptr;  // kPointwise
   FloatReference reference_float = nullptr;
   IntReference reference_int = nullptr;
-  ReductionKind reduction = ReductionKind::kNone;  // kReduction: only the primitive ones; mean, std, norm … are composites
-  Decomposition decompose = nullptr;        // kComposite
+  ReductionKind reduction =
+      ReductionKind::kNone;           // kReduction: only the primitive ones; mean, std, norm … are composites
+  Decomposition decompose = nullptr;  // kComposite
 };
 
 // The row, or null.

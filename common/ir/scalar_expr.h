@@ -1,6 +1,6 @@
-// Scalar expressions: what one element of a pointwise op's result is, in terms of primitive operations which every emitter prints.
-// The op table's rows build them with ordinary operators:  [](ScalarArgs& a) { return 1.0 / (1.0 + Exp(-a[0])); }
-// Pipeline: op table row -> ScalarExpr -> LowerGraph (which splices it into a LoopProgram).
+// Scalar expressions: what one element of a pointwise op's result is, in terms of primitive operations which every
+// emitter prints. The op table's rows build them with ordinary operators:  [](ScalarArgs& a) { return 1.0 / (1.0 +
+// Exp(-a[0])); } Pipeline: op table row -> ScalarExpr -> LowerGraph (which splices it into a LoopProgram).
 // Thread-safety: thread-compatible.
 #pragma once
 
@@ -12,45 +12,101 @@
 
 namespace fuseline {
 
-// Primitive scalar operations. Operands have the instruction's type unless noted; floats are f32 or f64 (16- and 8-bit floats are
-// computed in f32), integers wrap. Semantics of special values: docs/ir.md.
+// Primitive scalar operations. Operands have the instruction's type unless noted; floats are f32 or f64 (16- and 8-bit
+// floats are computed in f32), integers wrap. Semantics of special values: docs/ir.md.
 enum class ScalarOp : uint8_t {
-  kInput,      // operand `index` of the op
-  kConst,      // a constant of the instruction's type
+  kInput,  // operand `index` of the op
+  kConst,  // a constant of the instruction's type
   // Arithmetic, floats and integers.
-  kAdd, kSub, kMul, kNeg, kAbs,
-  kDiv,        // floats only, correctly rounded
-  kQuotient,   // floats only: a / b within 2 ulp, for 1 <= b <= 2^64 or NaN. For the inside of functions, which may be 4 ulp off
-  kFloorDiv, kTruncDiv, kRemainder, kFmod,   // integers, and floats by exact remainder
-  kMaximum, kMinimum,  // NaN wins, -0.0 < +0.0
-  kFmax, kFmin,        // NaN loses
-  kPow,                // floats and integers
+  kAdd,
+  kSub,
+  kMul,
+  kNeg,
+  kAbs,
+  kDiv,       // floats only, correctly rounded
+  kQuotient,  // floats only: a / b within 2 ulp, for 1 <= b <= 2^64 or NaN. For the inside of functions, which may be 4
+              // ulp off
+  kFloorDiv,
+  kTruncDiv,
+  kRemainder,
+  kFmod,  // integers, and floats by exact remainder
+  kMaximum,
+  kMinimum,  // NaN wins, -0.0 < +0.0
+  kFmax,
+  kFmin,  // NaN loses
+  kPow,   // floats and integers
   // Floats only.
-  kSqrt, kRsqrt, kExp, kExp2, kExpm1, kLog, kLog2, kLog10, kLog1p, kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kTanh,
-  kAsinh, kAcosh, kAtanh, kErf, kErfc, kLgamma, kFloor, kCeil, kTrunc, kRound, kAtan2, kHypot, kCopysign, kNextafter,
-  kIsNan, kIsInf, kIsFinite,                 // result bool
+  kSqrt,
+  kRsqrt,
+  kExp,
+  kExp2,
+  kExpm1,
+  kLog,
+  kLog2,
+  kLog10,
+  kLog1p,
+  kSin,
+  kCos,
+  kTan,
+  kAsin,
+  kAcos,
+  kAtan,
+  kSinh,
+  kCosh,
+  kTanh,
+  kAsinh,
+  kAcosh,
+  kAtanh,
+  kErf,
+  kErfc,
+  kLgamma,
+  kFloor,
+  kCeil,
+  kTrunc,
+  kRound,
+  kAtan2,
+  kHypot,
+  kCopysign,
+  kNextafter,
+  kIsNan,
+  kIsInf,
+  kIsFinite,  // result bool
   // Comparisons: operands of any one type, result bool (IEEE: every comparison with NaN but != is false).
-  kEq, kNe, kLt, kLe, kGt, kGe,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
   // bool operands and result.
-  kLogicalAnd, kLogicalOr, kLogicalXor, kLogicalNot,
+  kLogicalAnd,
+  kLogicalOr,
+  kLogicalXor,
+  kLogicalNot,
   // Integers and bool.
-  kBitAnd, kBitOr, kBitXor, kBitNot, kShiftLeft, kShiftRight,
-  kSelect,     // (bool, a, b)
-  kCast,       // from the operand's type to the instruction's, with the rules of docs/ir.md
-  kBitcast,    // same size; a storage dtype on either side
-  kRound16,    // a float rounded to the storage dtype `storage` (f16, bf16, f8) and back to f32. The operand is f32, or f64 (a cast from
-               // f64, i64 or i32 to 16 bits rounds once, not by way of f32); the result is f32
+  kBitAnd,
+  kBitOr,
+  kBitXor,
+  kBitNot,
+  kShiftLeft,
+  kShiftRight,
+  kSelect,   // (bool, a, b)
+  kCast,     // from the operand's type to the instruction's, with the rules of docs/ir.md
+  kBitcast,  // same size; a storage dtype on either side
+  kRound16,  // a float rounded to the storage dtype `storage` (f16, bf16, f8) and back to f32. The operand is f32, or
+             // f64 (a cast from f64, i64 or i32 to 16 bits rounds once, not by way of f32); the result is f32
 };
 // "add", "exp", ...
 const char* ScalarOpName(ScalarOp op);
 
 struct ScalarInstr {
   ScalarOp op = ScalarOp::kConst;
-  DType type = DType::kInvalid;     // of the result: a compute dtype (never f16, bf16, f8), or bool
-  int32_t args[3] = {-1, -1, -1};   // indices of earlier instructions
-  int32_t index = 0;                // kInput
-  Literal constant;                 // kConst
-  DType storage = DType::kInvalid;  // kRound16: rounded to; kBitcast: the storage dtype bitcast from (args) — see storage_to
+  DType type = DType::kInvalid;    // of the result: a compute dtype (never f16, bf16, f8), or bool
+  int32_t args[3] = {-1, -1, -1};  // indices of earlier instructions
+  int32_t index = 0;               // kInput
+  Literal constant;                // kConst
+  DType storage =
+      DType::kInvalid;  // kRound16: rounded to; kBitcast: the storage dtype bitcast from (args) — see storage_to
   DType storage_to = DType::kInvalid;  // kBitcast: the storage dtype bitcast to
 };
 
@@ -78,19 +134,20 @@ class ScalarBuilder {
   std::vector<ScalarInstr> instrs_;
 };
 
-// What a row's scalar rule sees: the operands as scalars in their compute dtypes, attributes, and dtypes before widening.
+// What a row's scalar rule sees: the operands as scalars in their compute dtypes, attributes, and dtypes before
+// widening.
 struct ScalarArgs {
   ScalarBuilder* builder = nullptr;
   std::vector<Scalar> operands;
   std::vector<DType> operand_storage;  // dtypes of the operands as the graph has them
   DType result_storage = DType::kInvalid;
-  const AttrMap* attrs = nullptr;      // defaults filled in
+  const AttrMap* attrs = nullptr;  // defaults filled in
 
   Scalar operator[](size_t i) const { return operands[i]; }
-  double Number(const char* attr) const;       // an int or float attribute
+  double Number(const char* attr) const;  // an int or float attribute
   bool Has(const char* attr) const;
   const std::string& String(const char* attr) const;
-  Scalar Attr(const char* attr) const;         // as a constant of operand 0's compute dtype
+  Scalar Attr(const char* attr) const;  // as a constant of operand 0's compute dtype
 };
 
 // Operators build instructions. A plain number takes the other side's dtype.

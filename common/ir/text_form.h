@@ -14,7 +14,8 @@ namespace fuseline {
 absl::StatusOr<Graph> ParseGraphText(std::string_view text, const GraphLimits& limits = {});
 // Parse, then VerifyGraph.
 absl::StatusOr<Graph> ParseGraph(std::string_view text, const GraphLimits& limits = {});
-// The canonical text: two-space indents, attributes in the order of their names, the shortest number that reads back equal.
+// The canonical text: two-space indents, attributes in the order of their names, the shortest number that reads back
+// equal.
 std::string PrintGraph(const Graph& graph);
 
 }  // namespace fuseline

@@ -34,7 +34,9 @@ int64_t BlockSize(int64_t size_bytes) {
 }
 
 void* MapBlock(int64_t block_bytes) {
-  if (block_bytes < kHugePage) return aligned_alloc(kSmallestBlock, static_cast<size_t>(block_bytes + kSmallestBlock - 1) / kSmallestBlock * kSmallestBlock);
+  if (block_bytes < kHugePage)
+    return aligned_alloc(kSmallestBlock,
+                         static_cast<size_t>(block_bytes + kSmallestBlock - 1) / kSmallestBlock * kSmallestBlock);
   // Over-map by one huge page and give back what lies outside the aligned part.
   const size_t mapped = static_cast<size_t>(block_bytes + kHugePage);
   void* address = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -57,7 +59,9 @@ void UnmapBlock(void* block, int64_t block_bytes) {
 
 }  // namespace
 
-std::shared_ptr<BlockPool> BlockPool::Create(int64_t max_idle_bytes) { return std::shared_ptr<BlockPool>(new BlockPool(max_idle_bytes)); }
+std::shared_ptr<BlockPool> BlockPool::Create(int64_t max_idle_bytes) {
+  return std::shared_ptr<BlockPool>(new BlockPool(max_idle_bytes));
+}
 
 BlockPool::~BlockPool() {
   for (const auto& [block_bytes, blocks] : idle_) {
@@ -67,7 +71,8 @@ BlockPool::~BlockPool() {
 
 absl::StatusOr<std::shared_ptr<void>> BlockPool::Allocate(int64_t size_bytes) {
   if (size_bytes < 0 || size_bytes > kLargestBlock) {
-    return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, "", StrCat("can't allocate ", size_bytes, " bytes"));
+    return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, "",
+                     StrCat("can't allocate ", size_bytes, " bytes"));
   }
   const int64_t block_bytes = BlockSize(size_bytes);
   void* block = nullptr;
@@ -81,9 +86,11 @@ absl::StatusOr<std::shared_ptr<void>> BlockPool::Allocate(int64_t size_bytes) {
   }
   if (block == nullptr) block = MapBlock(block_bytes);
   if (block == nullptr) {
-    return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, "", StrCat("out of host memory for ", size_bytes, " bytes"));
+    return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, "",
+                     StrCat("out of host memory for ", size_bytes, " bytes"));
   }
-  return std::shared_ptr<void>(block, [pool = shared_from_this(), block_bytes](void* b) { pool->Release(b, block_bytes); });
+  return std::shared_ptr<void>(block,
+                               [pool = shared_from_this(), block_bytes](void* b) { pool->Release(b, block_bytes); });
 }
 
 int64_t BlockPool::idle_bytes() const {
@@ -101,7 +108,8 @@ void BlockPool::Release(void* block, int64_t block_bytes) {
     } else {
       evicted.emplace_back(block, block_bytes);
     }
-    // Sizes that are no longer asked for must not fill the pool: the largest go first, the released one's own size last.
+    // Sizes that are no longer asked for must not fill the pool: the largest go first, the released one's own size
+    // last.
     for (auto it = idle_.rbegin(); it != idle_.rend() && idle_bytes_ > max_idle_bytes_; ++it) {
       while (it->first != block_bytes && !it->second.empty() && idle_bytes_ > max_idle_bytes_) {
         evicted.emplace_back(it->second.back(), it->first);

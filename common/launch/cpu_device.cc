@@ -43,12 +43,15 @@ std::string ProcessorName() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
     const size_t colon = line.find(':');
-    if (line.starts_with("model name") && colon != std::string::npos && colon + 2 < line.size()) return line.substr(colon + 2);
+    if (line.starts_with("model name") && colon != std::string::npos && colon + 2 < line.size())
+      return line.substr(colon + 2);
   }
   return "CPU";
 }
 
-double MicrosSince(Clock::time_point start) { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); }
+double MicrosSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
 
 class LoadedCpuArtifact : public LoadedArtifact {
  public:
@@ -71,7 +74,8 @@ class LoadedCpuArtifact : public LoadedArtifact {
         objects_.push_back(*std::move(result));
       }
       void* entry = object->FindSymbol(kernel.entry);
-      if (entry == nullptr) return Internal(StrCat("artifact ", key, ": kernel '", kernel.entry, "' is not in its image"));
+      if (entry == nullptr)
+        return Internal(StrCat("artifact ", key, ": kernel '", kernel.entry, "' is not in its image"));
       entries_.push_back(reinterpret_cast<CpuKernel>(entry));
     }
     int64_t total_bytes = 0;
@@ -101,9 +105,9 @@ class LoadedCpuArtifact : public LoadedArtifact {
 
   const ArtifactPtr artifact_;
   std::vector<std::unique_ptr<SharedObject>> objects_;
-  std::vector<CpuKernel> entries_;       // by kernel
+  std::vector<CpuKernel> entries_;  // by kernel
   std::shared_ptr<void> constant_block_;
-  std::vector<void*> constants_;         // by index
+  std::vector<void*> constants_;  // by index
 };
 
 class CpuDevice : public Device {
@@ -121,7 +125,8 @@ class CpuDevice : public Device {
 
   absl::StatusOr<LoadedArtifactPtr> Load(ArtifactPtr artifact) override {
     if (!CanRun(artifact->target)) {
-      return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, artifact->target.ToString(),
+      return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable,
+                       artifact->target.ToString(),
                        StrCat("a CPU can't run code for '", artifact->target.ToString(), "'"));
     }
     auto loaded = std::make_shared<LoadedCpuArtifact>(std::move(artifact));
@@ -152,8 +157,9 @@ class CpuDevice : public Device {
 
   absl::Status Synchronize() override { return absl::OkStatus(); }  // Run has waited
 
-  absl::StatusOr<std::vector<double>> Time(const LoadedArtifact& artifact, absl::Span<void* const> inputs, absl::Span<void* const> outputs,
-                                           int warmup, int iterations, bool flush_cache) override {
+  absl::StatusOr<std::vector<double>> Time(const LoadedArtifact& artifact, absl::Span<void* const> inputs,
+                                           absl::Span<void* const> outputs, int warmup, int iterations,
+                                           bool flush_cache) override {
     const auto& loaded = static_cast<const LoadedCpuArtifact&>(artifact);
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<void*> buffers, ResolveBuffers(loaded, inputs, outputs));
     std::shared_ptr<void> flush_block;
@@ -191,12 +197,13 @@ class CpuDevice : public Device {
 
  private:
   // Plan buffers to addresses; temporaries, which get theirs in RunSteps, are left null.
-  static absl::StatusOr<std::vector<void*>> ResolveBuffers(const LoadedCpuArtifact& loaded, absl::Span<void* const> inputs,
+  static absl::StatusOr<std::vector<void*>> ResolveBuffers(const LoadedCpuArtifact& loaded,
+                                                           absl::Span<void* const> inputs,
                                                            absl::Span<void* const> outputs) {
     const LaunchPlan& plan = loaded.artifact().plan;
     if (inputs.size() != plan.inputs.size() || outputs.size() != plan.outputs.size()) {
-      return Internal(StrCat("the plan takes ", plan.inputs.size(), " inputs and ", plan.outputs.size(), " outputs, got ", inputs.size(),
-                             " and ", outputs.size()));
+      return Internal(StrCat("the plan takes ", plan.inputs.size(), " inputs and ", plan.outputs.size(),
+                             " outputs, got ", inputs.size(), " and ", outputs.size()));
     }
     std::vector<void*> buffers(plan.buffers.size(), nullptr);
     for (size_t b = 0; b < buffers.size(); ++b) {
@@ -256,7 +263,9 @@ class CpuDevice : public Device {
     });
   }
 
-  static int64_t FlushBytes() { return std::clamp<int64_t>(2 * int64_t{sysconf(_SC_LEVEL3_CACHE_SIZE)}, kLeastFlushBytes, kMostFlushBytes); }
+  static int64_t FlushBytes() {
+    return std::clamp<int64_t>(2 * int64_t{sysconf(_SC_LEVEL3_CACHE_SIZE)}, kLeastFlushBytes, kMostFlushBytes);
+  }
 
   const std::string name_;
   const int64_t memory_bytes_;

@@ -9,7 +9,8 @@
 namespace fuseline::launch {
 namespace {
 
-// Freed memory stays in the pool up to this many bytes, since giving it back to the driver costs far more than most kernels.
+// Freed memory stays in the pool up to this many bytes, since giving it back to the driver costs far more than most
+// kernels.
 constexpr uint64_t kPoolReleaseThreshold = ~uint64_t{0};
 
 }  // namespace
@@ -29,15 +30,17 @@ absl::Status CudaContext::Init() {
   size_t bytes = 0;
   FUSELINE_RETURN_IF_ERROR(driver_->Check(driver_->DeviceTotalMem(&bytes, device_), "cuDeviceTotalMem"));
   memory_bytes_ = static_cast<int64_t>(bytes);
-  FUSELINE_RETURN_IF_ERROR(driver_->Check(driver_->DevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain"));
+  FUSELINE_RETURN_IF_ERROR(
+      driver_->Check(driver_->DevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain"));
   const Scope scope(*this);
   FUSELINE_RETURN_IF_ERROR(scope.status());
-  FUSELINE_RETURN_IF_ERROR(driver_->Check(driver_->StreamCreate(&stream_, CudaDriver::kStreamNonBlocking), "cuStreamCreate"));
+  FUSELINE_RETURN_IF_ERROR(
+      driver_->Check(driver_->StreamCreate(&stream_, CudaDriver::kStreamNonBlocking), "cuStreamCreate"));
   if (attribute(CudaDriver::kAttrMemoryPools) == 1 &&
       driver_->DeviceGetDefaultMemPool(&pool_, device_) == CudaDriver::kSuccess) {
     uint64_t threshold = kPoolReleaseThreshold;
-    FUSELINE_RETURN_IF_ERROR(driver_->Check(driver_->MemPoolSetAttribute(pool_, CudaDriver::kPoolReleaseThreshold, &threshold),
-                                            "cuMemPoolSetAttribute"));
+    FUSELINE_RETURN_IF_ERROR(driver_->Check(
+        driver_->MemPoolSetAttribute(pool_, CudaDriver::kPoolReleaseThreshold, &threshold), "cuMemPoolSetAttribute"));
   } else {
     pool_ = nullptr;
   }
@@ -59,7 +62,8 @@ int CudaContext::attribute(int attribute) const {
 }
 
 int CudaContext::AllocateOnce(size_t size_bytes, CuDevicePtr& address) {
-  return pool_ != nullptr ? driver_->MemAllocAsync(&address, size_bytes, stream_) : driver_->MemAlloc(&address, size_bytes);
+  return pool_ != nullptr ? driver_->MemAllocAsync(&address, size_bytes, stream_)
+                          : driver_->MemAlloc(&address, size_bytes);
 }
 
 absl::StatusOr<std::shared_ptr<void>> CudaContext::Allocate(int64_t size_bytes) {

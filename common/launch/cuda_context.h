@@ -1,5 +1,5 @@
-// One GPU's primary context with its stream and memory pool: what CUDA devices, loaded artifacts and memory blocks share.
-// Ownership: shared; the context is released with its last user, so memory may outlive the Device it came from.
+// One GPU's primary context with its stream and memory pool: what CUDA devices, loaded artifacts and memory blocks
+// share. Ownership: shared; the context is released with its last user, so memory may outlive the Device it came from.
 // Errors: as CudaDriver::Check. Thread-safety: thread-safe; work on the one stream runs in the order of the calls.
 // Tested by tests/unit/server/cuda_device_test.cc
 #pragma once
@@ -24,7 +24,8 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   // Makes the context current on this thread while it lives, and what was current before again afterwards.
   class Scope {
    public:
-    explicit Scope(const CudaContext& context) : driver_(*context.driver_), result_(driver_.CtxPushCurrent(context.context_)) {}
+    explicit Scope(const CudaContext& context)
+        : driver_(*context.driver_), result_(driver_.CtxPushCurrent(context.context_)) {}
     ~Scope() {
       CuContext ignored = nullptr;
       if (result_ == CudaDriver::kSuccess) driver_.CtxPopCurrent(&ignored);

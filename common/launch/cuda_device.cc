@@ -53,11 +53,13 @@ class LoadedCudaArtifact : public LoadedArtifact {
       }
       CuModule& module = loaded[kernel.bytes];
       if (module == nullptr) {
-        FUSELINE_RETURN_IF_ERROR(driver.Check(driver.ModuleLoadData(&module, kernel.bytes.c_str()), StrCat("load kernel '", kernel.entry, "'")));
+        FUSELINE_RETURN_IF_ERROR(driver.Check(driver.ModuleLoadData(&module, kernel.bytes.c_str()),
+                                              StrCat("load kernel '", kernel.entry, "'")));
         modules_.push_back(module);
       }
-      FUSELINE_RETURN_IF_ERROR(driver.Check(driver.ModuleGetFunction(&functions.emplace_back(), module, kernel.entry.c_str()),
-                                            StrCat("find kernel '", kernel.entry, "'")));
+      FUSELINE_RETURN_IF_ERROR(
+          driver.Check(driver.ModuleGetFunction(&functions.emplace_back(), module, kernel.entry.c_str()),
+                       StrCat("find kernel '", kernel.entry, "'")));
     }
     for (const PlanStep& step : artifact_->plan.steps) {
       Step& launch = steps_.emplace_back();
@@ -76,7 +78,8 @@ class LoadedCudaArtifact : public LoadedArtifact {
     if (needed_bytes <= kDefaultSharedBytes) return absl::OkStatus();
     const int64_t most_bytes = context_->attribute(CudaDriver::kAttrMaxSharedOptin);
     if (needed_bytes > most_bytes) {
-      return Internal(StrCat("kernel '", kernel.entry, "' needs ", needed_bytes, " bytes of shared memory, the device has ", most_bytes));
+      return Internal(StrCat("kernel '", kernel.entry, "' needs ", needed_bytes,
+                             " bytes of shared memory, the device has ", most_bytes));
     }
     // Several steps may launch the kernel: the largest counts.
     int64_t& allowed = allowed_[function];
@@ -93,14 +96,16 @@ class LoadedCudaArtifact : public LoadedArtifact {
     std::vector<int64_t> offsets;
     for (const std::string& constant : constants) {
       offsets.push_back(total_bytes);
-      total_bytes += (static_cast<int64_t>(constant.size()) + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment;
+      total_bytes +=
+          (static_cast<int64_t>(constant.size()) + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment;
     }
     if (constants.empty()) return absl::OkStatus();
     FUSELINE_ASSIGN_OR_RETURN(constant_block_, context_->Allocate(total_bytes));
     for (size_t c = 0; c < constants.size(); ++c) {
       char* place = static_cast<char*>(constant_block_.get()) + offsets[c];
       constants_.push_back(ToCuda(place));
-      FUSELINE_RETURN_IF_ERROR(transfer.ToDevice(place, constants[c].data(), static_cast<int64_t>(constants[c].size())));
+      FUSELINE_RETURN_IF_ERROR(
+          transfer.ToDevice(place, constants[c].data(), static_cast<int64_t>(constants[c].size())));
     }
     return absl::OkStatus();
   }
@@ -127,7 +132,8 @@ class EventList {
   EventList(const EventList&) = delete;
   EventList& operator=(const EventList&) = delete;
   absl::Status Init() {
-    for (CuEvent& event : events_) FUSELINE_RETURN_IF_ERROR(context_.driver().Check(context_.driver().EventCreate(&event, 0), "cuEventCreate"));
+    for (CuEvent& event : events_)
+      FUSELINE_RETURN_IF_ERROR(context_.driver().Check(context_.driver().EventCreate(&event, 0), "cuEventCreate"));
     return absl::OkStatus();
   }
   absl::Status Record(size_t i) {
@@ -135,8 +141,8 @@ class EventList {
   }
   absl::StatusOr<double> Micros(size_t start, size_t end) {
     float millis = 0;
-    FUSELINE_RETURN_IF_ERROR(
-        context_.driver().Check(context_.driver().EventElapsedTime(&millis, events_[start], events_[end]), "cuEventElapsedTime"));
+    FUSELINE_RETURN_IF_ERROR(context_.driver().Check(
+        context_.driver().EventElapsedTime(&millis, events_[start], events_[end]), "cuEventElapsedTime"));
     return static_cast<double>(millis) * 1e3;
   }
 
@@ -149,13 +155,15 @@ class CudaDevice : public Device {
  public:
   explicit CudaDevice(std::shared_ptr<CudaContext> context)
       : context_(std::move(context)),
-        target_(Target::Cuda(context_->attribute(CudaDriver::kAttrComputeMajor) * 10 + context_->attribute(CudaDriver::kAttrComputeMinor))),
+        target_(Target::Cuda(context_->attribute(CudaDriver::kAttrComputeMajor) * 10 +
+                             context_->attribute(CudaDriver::kAttrComputeMinor))),
         transfer_(context_) {}
 
   std::string name() const override { return context_->name(); }
   Target target() const override { return target_; }
   int64_t memory_bytes() const override { return context_->memory_bytes(); }
-  // A cubin runs on its own architecture and, within the same major one, on newer minors; an architecture-specific one on its own alone.
+  // A cubin runs on its own architecture and, within the same major one, on newer minors; an architecture-specific one
+  // on its own alone.
   bool CanRun(const Target& target) const override {
     if (!target.is_cuda()) return false;
     if (target.arch_specific) return target.sm == target_.sm;
@@ -164,13 +172,15 @@ class CudaDevice : public Device {
 
   absl::StatusOr<LoadedArtifactPtr> Load(ArtifactPtr artifact) override {
     if (!CanRun(artifact->target)) {
-      return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, artifact->target.ToString(),
-                       StrCat("'", name(), "' (", target_.ToString(), ") can't run code for '", artifact->target.ToString(), "'"));
+      return MakeError(
+          absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, artifact->target.ToString(),
+          StrCat("'", name(), "' (", target_.ToString(), ") can't run code for '", artifact->target.ToString(), "'"));
     }
     if (artifact->least_driver_version > context_->driver().version) {
-      return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, artifact->target.ToString(),
-                       StrCat("the artifact needs a driver for CUDA ", artifact->least_driver_version, ", this one is for ",
-                              context_->driver().version));
+      return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable,
+                       artifact->target.ToString(),
+                       StrCat("the artifact needs a driver for CUDA ", artifact->least_driver_version,
+                              ", this one is for ", context_->driver().version));
     }
     auto loaded = std::make_shared<LoadedCudaArtifact>(std::move(artifact), context_);
     FUSELINE_RETURN_IF_ERROR(loaded->Init(transfer_));
@@ -181,7 +191,9 @@ class CudaDevice : public Device {
   absl::Status CopyToDevice(void* device, const void* host, int64_t size_bytes) override {
     return transfer_.ToDevice(device, host, size_bytes);
   }
-  absl::Status CopyToHost(void* host, const void* device, int64_t size_bytes) override { return transfer_.ToHost(host, device, size_bytes); }
+  absl::Status CopyToHost(void* host, const void* device, int64_t size_bytes) override {
+    return transfer_.ToHost(host, device, size_bytes);
+  }
 
   absl::Status Run(const LoadedArtifact& artifact, absl::Span<void* const> inputs, absl::Span<void* const> outputs,
                    const StopCheck& stop) override {
@@ -196,14 +208,16 @@ class CudaDevice : public Device {
 
   absl::Status Synchronize() override { return context_->Synchronize(); }
 
-  absl::StatusOr<std::vector<double>> Time(const LoadedArtifact& artifact, absl::Span<void* const> inputs, absl::Span<void* const> outputs,
-                                           int warmup, int iterations, bool flush_cache) override {
+  absl::StatusOr<std::vector<double>> Time(const LoadedArtifact& artifact, absl::Span<void* const> inputs,
+                                           absl::Span<void* const> outputs, int warmup, int iterations,
+                                           bool flush_cache) override {
     const auto& loaded = static_cast<const LoadedCudaArtifact&>(artifact);
     FUSELINE_ASSIGN_OR_RETURN(Addresses addresses, Resolve(loaded, inputs, outputs));
     const CudaContext::Scope scope(*context_);
     FUSELINE_RETURN_IF_ERROR(scope.status());
     std::shared_ptr<void> flush_block;
-    const int64_t flush_bytes = std::max<int64_t>(kLeastFlushBytes, 4 * int64_t{context_->attribute(CudaDriver::kAttrL2CacheBytes)});
+    const int64_t flush_bytes =
+        std::max<int64_t>(kLeastFlushBytes, 4 * int64_t{context_->attribute(CudaDriver::kAttrL2CacheBytes)});
     if (flush_cache) {
       FUSELINE_ASSIGN_OR_RETURN(flush_block, context_->Allocate(flush_bytes));
     }
@@ -217,7 +231,8 @@ class CudaDevice : public Device {
       if (flush_cache) {
         const CudaDriver& driver = context_->driver();
         FUSELINE_RETURN_IF_ERROR(driver.Check(
-            driver.MemsetD8Async(ToCuda(flush_block.get()), 0, static_cast<size_t>(flush_bytes), context_->stream()), "flush the L2"));
+            driver.MemsetD8Async(ToCuda(flush_block.get()), 0, static_cast<size_t>(flush_bytes), context_->stream()),
+            "flush the L2"));
       }
       FUSELINE_RETURN_IF_ERROR(events.Record(2 * i));
       FUSELINE_RETURN_IF_ERROR(Launch(loaded, addresses, nullptr));
@@ -242,10 +257,12 @@ class CudaDevice : public Device {
     FUSELINE_RETURN_IF_ERROR(events.Init());
     const size_t bytes = static_cast<size_t>(size_bytes);
     const auto copy = [&] {
-      return driver.Check(driver.MemcpyDtoDAsync(ToCuda(to.get()), ToCuda(from.get()), bytes, context_->stream()), "copy on the device");
+      return driver.Check(driver.MemcpyDtoDAsync(ToCuda(to.get()), ToCuda(from.get()), bytes, context_->stream()),
+                          "copy on the device");
     };
     absl::MutexLock lock(&mutex_);
-    FUSELINE_RETURN_IF_ERROR(driver.Check(driver.MemsetD8Async(ToCuda(from.get()), 1, bytes, context_->stream()), "copy on the device"));
+    FUSELINE_RETURN_IF_ERROR(
+        driver.Check(driver.MemsetD8Async(ToCuda(from.get()), 1, bytes, context_->stream()), "copy on the device"));
     FUSELINE_RETURN_IF_ERROR(copy());
     for (size_t i = 0; i < kCopyRuns; ++i) {
       FUSELINE_RETURN_IF_ERROR(events.Record(2 * i));
@@ -265,11 +282,12 @@ class CudaDevice : public Device {
   // Device addresses of a plan's buffers; temporaries get theirs in AllocateArena.
   using Addresses = std::vector<CuDevicePtr>;
 
-  static absl::StatusOr<Addresses> Resolve(const LoadedCudaArtifact& loaded, absl::Span<void* const> inputs, absl::Span<void* const> outputs) {
+  static absl::StatusOr<Addresses> Resolve(const LoadedCudaArtifact& loaded, absl::Span<void* const> inputs,
+                                           absl::Span<void* const> outputs) {
     const LaunchPlan& plan = loaded.artifact().plan;
     if (inputs.size() != plan.inputs.size() || outputs.size() != plan.outputs.size()) {
-      return Internal(StrCat("the plan takes ", plan.inputs.size(), " inputs and ", plan.outputs.size(), " outputs, got ", inputs.size(),
-                             " and ", outputs.size()));
+      return Internal(StrCat("the plan takes ", plan.inputs.size(), " inputs and ", plan.outputs.size(),
+                             " outputs, got ", inputs.size(), " and ", outputs.size()));
     }
     Addresses addresses(plan.buffers.size(), 0);
     for (size_t b = 0; b < addresses.size(); ++b) {
@@ -291,7 +309,8 @@ class CudaDevice : public Device {
     return addresses;
   }
 
-  // Memory for the temporaries, and their addresses. Released in the stream's order, so right after the launches is early enough.
+  // Memory for the temporaries, and their addresses. Released in the stream's order, so right after the launches is
+  // early enough.
   absl::StatusOr<std::shared_ptr<void>> AllocateArena(const LaunchPlan& plan, Addresses& addresses) {
     if (plan.arena_bytes <= 0) return nullptr;
     FUSELINE_ASSIGN_OR_RETURN(std::shared_ptr<void> arena, context_->Allocate(plan.arena_bytes));
@@ -303,7 +322,8 @@ class CudaDevice : public Device {
   }
 
   // The context is current.
-  absl::Status Launch(const LoadedCudaArtifact& loaded, Addresses& addresses, const StopCheck& stop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  absl::Status Launch(const LoadedCudaArtifact& loaded, Addresses& addresses, const StopCheck& stop)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const LaunchPlan& plan = loaded.artifact().plan;
     const CudaDriver& driver = context_->driver();
     std::vector<void*> params;
@@ -313,22 +333,25 @@ class CudaDevice : public Device {
       if (step.function == nullptr) {
         const int64_t size_bytes = plan.buffers[static_cast<size_t>(buffers[0])].size_bytes;
         if (size_bytes == 0) continue;
-        FUSELINE_RETURN_IF_ERROR(driver.Check(
-            driver.MemcpyDtoDAsync(addresses[static_cast<size_t>(buffers[1])], addresses[static_cast<size_t>(buffers[0])],
-                                   static_cast<size_t>(size_bytes), context_->stream()),
-            "copy on the device"));
+        FUSELINE_RETURN_IF_ERROR(
+            driver.Check(driver.MemcpyDtoDAsync(addresses[static_cast<size_t>(buffers[1])],
+                                                addresses[static_cast<size_t>(buffers[0])],
+                                                static_cast<size_t>(size_bytes), context_->stream()),
+                         "copy on the device"));
         continue;
       }
       params.clear();
       for (const int32_t b : buffers) params.push_back(&addresses[static_cast<size_t>(b)]);
       const LaunchDims& d = step.plan->dims;
-      const int result =
-          driver.LaunchKernel(step.function, static_cast<unsigned>(d.grid[0]), static_cast<unsigned>(d.grid[1]),
-                              static_cast<unsigned>(d.grid[2]), static_cast<unsigned>(d.block[0]), static_cast<unsigned>(d.block[1]),
-                              static_cast<unsigned>(d.block[2]), static_cast<unsigned>(d.dynamic_shared_bytes), context_->stream(),
-                              params.data(), nullptr);
+      const int result = driver.LaunchKernel(
+          step.function, static_cast<unsigned>(d.grid[0]), static_cast<unsigned>(d.grid[1]),
+          static_cast<unsigned>(d.grid[2]), static_cast<unsigned>(d.block[0]), static_cast<unsigned>(d.block[1]),
+          static_cast<unsigned>(d.block[2]), static_cast<unsigned>(d.dynamic_shared_bytes), context_->stream(),
+          params.data(), nullptr);
       if (result != CudaDriver::kSuccess) {
-        return driver.Check(result, StrCat("launch kernel '", loaded.artifact().kernels[static_cast<size_t>(step.plan->kernel)].entry, "'"));
+        return driver.Check(
+            result,
+            StrCat("launch kernel '", loaded.artifact().kernels[static_cast<size_t>(step.plan->kernel)].entry, "'"));
       }
     }
     return absl::OkStatus();
@@ -350,7 +373,8 @@ std::vector<std::unique_ptr<Device>> OpenCudaDevices(std::string& why) {
     return devices;
   }
   int count = 0;
-  if (const absl::Status status = (*driver)->Check((*driver)->DeviceGetCount(&count), "cuDeviceGetCount"); !status.ok()) {
+  if (const absl::Status status = (*driver)->Check((*driver)->DeviceGetCount(&count), "cuDeviceGetCount");
+      !status.ok()) {
     why = std::string(status.message());
     return devices;
   }

@@ -67,8 +67,10 @@ absl::Status CudaDriver::Check(int result, std::string_view what) const {
   if (GetErrorName(result, &name) != kSuccess || name == nullptr) name = "CUDA_ERROR";
   if (GetErrorString(result, &text) != kSuccess || text == nullptr) text = "no description";
   const std::string message = StrCat(what, ": ", name, " (", result, "): ", text);
-  if (result == kOutOfMemory) return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, "", message);
-  if (LosesContext(result)) return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kNoHealthyDevice, "", message);
+  if (result == kOutOfMemory)
+    return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kDeviceMemory, "", message);
+  if (LosesContext(result))
+    return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kNoHealthyDevice, "", message);
   return Internal(message);
 }
 
@@ -120,7 +122,8 @@ absl::StatusOr<std::shared_ptr<const CudaDriver>> LoadCudaDriver() {
   table.Find("cuEventRecord", d.EventRecord);
   table.Find("cuEventSynchronize", d.EventSynchronize);
   table.Find("cuEventElapsedTime", d.EventElapsedTime);
-  if (!table.missing().empty()) return NoDriver(StrCat("the NVIDIA driver is too old: it has no '", table.missing(), "'"));
+  if (!table.missing().empty())
+    return NoDriver(StrCat("the NVIDIA driver is too old: it has no '", table.missing(), "'"));
 
   // The toolkit's stub of the driver answers 34 here; a driver without a device answers 100.
   if (const int result = d.Init(0); result != CudaDriver::kSuccess) {

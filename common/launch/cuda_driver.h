@@ -1,7 +1,7 @@
-// libcuda.so.1, opened at run time: the driver functions that are used, declared here so that building needs no CUDA header.
-// Ownership: the library stays loaded for the process's life. Thread-safety: immutable after loading; the driver is thread-safe.
-// Errors: FAILED_PRECONDITION (kTargetNotAvailable) with a reason that people can act on.
-// Tested by tests/unit/server/cuda_device_test.cc
+// libcuda.so.1, opened at run time: the driver functions that are used, declared here so that building needs no CUDA
+// header. Ownership: the library stays loaded for the process's life. Thread-safety: immutable after loading; the
+// driver is thread-safe. Errors: FAILED_PRECONDITION (kTargetNotAvailable) with a reason that people can act on. Tested
+// by tests/unit/server/cuda_device_test.cc
 #pragma once
 
 #include <cstddef>
@@ -60,8 +60,9 @@ struct CudaDriver {
   int (*ModuleUnload)(CuModule module);
   int (*ModuleGetFunction)(CuFunction* function, CuModule module, const char* name);
   int (*FuncSetAttribute)(CuFunction function, int attribute, int value);
-  int (*LaunchKernel)(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                      unsigned block_z, unsigned shared_bytes, CuStream stream, void** params, void** extra);
+  int (*LaunchKernel)(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                      unsigned block_y, unsigned block_z, unsigned shared_bytes, CuStream stream, void** params,
+                      void** extra);
   int (*MemAlloc)(CuDevicePtr* address, size_t bytes);
   int (*MemFree)(CuDevicePtr address);
   int (*MemAllocAsync)(CuDevicePtr* address, size_t bytes, CuStream stream);
@@ -82,8 +83,8 @@ struct CudaDriver {
 
   int version = 0;  // 13000 for CUDA 13.0
 
-  // OK, or the driver's name and text of `result` after `what`: RESOURCE_EXHAUSTED (kDeviceMemory) for memory, UNAVAILABLE
-  // (kNoHealthyDevice) for errors after which the context is lost, otherwise INTERNAL.
+  // OK, or the driver's name and text of `result` after `what`: RESOURCE_EXHAUSTED (kDeviceMemory) for memory,
+  // UNAVAILABLE (kNoHealthyDevice) for errors after which the context is lost, otherwise INTERNAL.
   absl::Status Check(int result, std::string_view what) const;
 };
 

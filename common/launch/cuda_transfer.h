@@ -1,6 +1,6 @@
-// Copies between pageable host memory and a GPU by way of page-locked chunks, so that the copy engine and the host's memcpy overlap.
-// Errors: as CudaDriver::Check. Thread-safety: thread-safe; one transfer at a time.
-// Tested by tests/unit/server/cuda_device_test.cc
+// Copies between pageable host memory and a GPU by way of page-locked chunks, so that the copy engine and the host's
+// memcpy overlap. Errors: as CudaDriver::Check. Thread-safety: thread-safe; one transfer at a time. Tested by
+// tests/unit/server/cuda_device_test.cc
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class CudaTransfer {
 
  private:
   struct Chunk {
-    void* host = nullptr;       // page-locked
-    CuEvent copied = nullptr;   // the copy engine is done with it
+    void* host = nullptr;      // page-locked
+    CuEvent copied = nullptr;  // the copy engine is done with it
   };
   static constexpr int kChunks = 2;
   // At 50 GB/s a chunk takes 84 us, long beside the few microseconds that starting a copy costs.

@@ -54,7 +54,8 @@ void ParallelFor::Run(int64_t items, int64_t grain, absl::FunctionRef<void(int64
   }
   const uint32_t wanted = static_cast<uint32_t>(chunks);
   for (int spin = 0; spin < kSpins && done_.load(std::memory_order_acquire) != wanted; ++spin) Pause();
-  for (uint32_t done; (done = done_.load(std::memory_order_acquire)) != wanted;) done_.wait(done, std::memory_order_acquire);
+  for (uint32_t done; (done = done_.load(std::memory_order_acquire)) != wanted;)
+    done_.wait(done, std::memory_order_acquire);
 }
 
 void ParallelFor::Work() {

@@ -23,8 +23,8 @@ class ParallelFor {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Splits [0, items) into at most threads() contiguous chunks of nearly equal size and of `grain` items or more where there are that
-  // many, and calls `body(begin, end)` once for each.
+  // Splits [0, items) into at most threads() contiguous chunks of nearly equal size and of `grain` items or more where
+  // there are that many, and calls `body(begin, end)` once for each.
   void Run(int64_t items, int64_t grain, absl::FunctionRef<void(int64_t begin, int64_t end)> body);
 
  private:
@@ -38,7 +38,7 @@ class ParallelFor {
 
   std::vector<std::thread> workers_;
   std::atomic<uint64_t> ticket_{0};
-  std::atomic<uint32_t> done_{0};       // chunks of this loop that are done
+  std::atomic<uint32_t> done_{0};  // chunks of this loop that are done
   std::atomic<bool> stopping_{false};
   // Of the loop that runs: written before ticket_ is, read after taking a chunk of it.
   int64_t items_ = 0;

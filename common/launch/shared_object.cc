@@ -41,8 +41,8 @@ class TemporaryFile {
     }
     return true;
   }
-  // The loader takes a name that it has seen for the same object, and descriptors are reused. So the name also spells the inode, which
-  // no other loaded file has: one "." for a 0 bit, "/." for a 1, as path components that mean nothing.
+  // The loader takes a name that it has seen for the same object, and descriptors are reused. So the name also spells
+  // the inode, which no other loaded file has: one "." for a 0 bit, "/." for a 1, as path components that mean nothing.
   std::string LoaderPath() const {
     if (!path_.empty()) return path_;
     struct stat info;
@@ -61,7 +61,8 @@ class TemporaryFile {
 
 absl::StatusOr<std::unique_ptr<SharedObject>> SharedObject::Load(std::string_view bytes) {
   TemporaryFile file;
-  if (!file.Open() || !file.Write(bytes)) return Internal(StrCat("can't keep a kernel in a temporary file: ", strerror(errno)));
+  if (!file.Open() || !file.Write(bytes))
+    return Internal(StrCat("can't keep a kernel in a temporary file: ", strerror(errno)));
   void* handle = dlopen(file.LoaderPath().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* error = dlerror();

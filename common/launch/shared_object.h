@@ -1,7 +1,6 @@
 // A shared object loaded from memory.
-// Ownership: code and data stay mapped while the object lives. Errors: INTERNAL (kInternalInvariant) with the loader's message.
-// Thread-safety: thread-safe.
-// Tested by tests/unit/server/shared_object_test.cc
+// Ownership: code and data stay mapped while the object lives. Errors: INTERNAL (kInternalInvariant) with the loader's
+// message. Thread-safety: thread-safe. Tested by tests/unit/server/shared_object_test.cc
 #pragma once
 
 #include <memory>

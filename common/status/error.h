@@ -11,35 +11,37 @@
 
 namespace fuseline {
 
-// Why a call failed, finer than the status code. Listed in docs/errors.md. Never renumber, never reuse for another meaning.
+// Why a call failed, finer than the status code. Listed in docs/errors.md. Never renumber, never reuse for another
+// meaning.
 enum class ErrorReason : int {
   kUnspecified = 0,
-  kGraphSyntax = 1,          // INVALID_ARGUMENT: the text or the message is malformed
-  kGraphStructure = 2,       // INVALID_ARGUMENT: names, order, arity, attributes
-  kGraphTypeMismatch = 3,    // INVALID_ARGUMENT: dtypes or shapes do not fit the op
-  kLimitExceeded = 4,        // INVALID_ARGUMENT: a size or count is over its limit
-  kTensorMismatch = 5,       // INVALID_ARGUMENT: a tensor does not fit the graph's input
-  kOptionInvalid = 6,        // INVALID_ARGUMENT: an option or flag has a bad value
-  kFingerprintUnknown = 7,   // NOT_FOUND: send the graph
-  kTargetNotAvailable = 8,   // FAILED_PRECONDITION: this server lacks the target
-  kUnsupported = 9,          // UNIMPLEMENTED: a valid request that this version can't serve
-  kQueueFull = 10,           // RESOURCE_EXHAUSTED
-  kDeviceMemory = 11,        // RESOURCE_EXHAUSTED
-  kDraining = 12,            // UNAVAILABLE
-  kNoHealthyDevice = 13,     // UNAVAILABLE
-  kInternalInvariant = 14,   // INTERNAL: a bug of ours
-  kCompilerFailed = 15,      // INTERNAL: the compiler rejected generated code, crashed or timed out
-  kDataLoss = 16,            // DATA_LOSS
-  kHandleUnknown = 17,       // NOT_FOUND
-  kCancelled = 18,           // CANCELLED or DEADLINE_EXCEEDED
-  kCaseFile = 19,            // INVALID_ARGUMENT: a case file is malformed
-  kInputOutput = 20,         // a file can't be read or written
+  kGraphSyntax = 1,         // INVALID_ARGUMENT: the text or the message is malformed
+  kGraphStructure = 2,      // INVALID_ARGUMENT: names, order, arity, attributes
+  kGraphTypeMismatch = 3,   // INVALID_ARGUMENT: dtypes or shapes do not fit the op
+  kLimitExceeded = 4,       // INVALID_ARGUMENT: a size or count is over its limit
+  kTensorMismatch = 5,      // INVALID_ARGUMENT: a tensor does not fit the graph's input
+  kOptionInvalid = 6,       // INVALID_ARGUMENT: an option or flag has a bad value
+  kFingerprintUnknown = 7,  // NOT_FOUND: send the graph
+  kTargetNotAvailable = 8,  // FAILED_PRECONDITION: this server lacks the target
+  kUnsupported = 9,         // UNIMPLEMENTED: a valid request that this version can't serve
+  kQueueFull = 10,          // RESOURCE_EXHAUSTED
+  kDeviceMemory = 11,       // RESOURCE_EXHAUSTED
+  kDraining = 12,           // UNAVAILABLE
+  kNoHealthyDevice = 13,    // UNAVAILABLE
+  kInternalInvariant = 14,  // INTERNAL: a bug of ours
+  kCompilerFailed = 15,     // INTERNAL: the compiler rejected generated code, crashed or timed out
+  kDataLoss = 16,           // DATA_LOSS
+  kHandleUnknown = 17,      // NOT_FOUND
+  kCancelled = 18,          // CANCELLED or DEADLINE_EXCEEDED
+  kCaseFile = 19,           // INVALID_ARGUMENT: a case file is malformed
+  kInputOutput = 20,        // a file can't be read or written
 };
 
 // "GRAPH_TYPE_MISMATCH" and so on.
 std::string_view ErrorReasonName(ErrorReason reason);
 
-// A status with `code`, `message`, `reason` and, where not empty, the subject: a node ("%t3"), a field ("inputs.x"), ...
+// A status with `code`, `message`, `reason` and, where not empty, the subject: a node ("%t3"), a field ("inputs.x"),
+// ...
 absl::Status MakeError(absl::StatusCode code, ErrorReason reason, std::string_view subject, std::string_view message);
 
 // Short forms for the two most frequent codes.

@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define FUSELINE_RETURN_IF_ERROR(expr)                      \
-  do {                                                      \
+#define FUSELINE_RETURN_IF_ERROR(expr)                                                          \
+  do {                                                                                          \
     if (::absl::Status fuseline_status = (expr); !fuseline_status.ok()) return fuseline_status; \
   } while (false)
 

@@ -33,10 +33,12 @@ class Tensor {
   const void* data() const { return data_.get(); }
   std::string_view bytes() const { return {static_cast<const char*>(data_.get()), static_cast<size_t>(size_bytes())}; }
 
-  // One element, converted. Exact for floats as double and for integers and bool as int64. Slow: for tests and printing.
+  // One element, converted. Exact for floats as double and for integers and bool as int64. Slow: for tests and
+  // printing.
   double GetDouble(int64_t i) const;
   int64_t GetInt(int64_t i) const;
-  // Stores one element with the cast rules of docs/ir.md (round to nearest even, saturate to integer, wrap between integers).
+  // Stores one element with the cast rules of docs/ir.md (round to nearest even, saturate to integer, wrap between
+  // integers).
   void SetDouble(int64_t i, double v);
   void SetInt(int64_t i, int64_t v);
 
@@ -47,8 +49,8 @@ class Tensor {
 };
 
 // Conversions between storage dtypes and doubles; NaN stays NaN; f8 saturates to the largest finite value.
-double LoadElement(DType dtype, const void* data, int64_t i);            // floats, integers, bool
-void StoreElement(DType dtype, void* data, int64_t i, double v);         // floats: one rounding, to nearest even
+double LoadElement(DType dtype, const void* data, int64_t i);     // floats, integers, bool
+void StoreElement(DType dtype, void* data, int64_t i, double v);  // floats: one rounding, to nearest even
 // Rounds to a float dtype and back.
 double RoundToDType(DType dtype, double v);
 

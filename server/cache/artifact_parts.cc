@@ -21,7 +21,9 @@ constexpr size_t kDigestBytes = 32 + 8;
 constexpr size_t kChecksumBytes = 16;
 constexpr int64_t kMaxPartBytes = int64_t{1} << 40;
 
-absl::Status Bad(std::string_view what) { return InvalidArgument(ErrorReason::kDataLoss, "artifact", StrCat("cache entry: ", what)); }
+absl::Status Bad(std::string_view what) {
+  return InvalidArgument(ErrorReason::kDataLoss, "artifact", StrCat("cache entry: ", what));
+}
 
 std::string Checksum(const Fingerprint& key, std::string_view payload) {
   std::string text(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size());
@@ -59,7 +61,8 @@ std::string EncodeIndexRecord(const Fingerprint& key, const std::vector<Digest>&
   std::string record(1, kRecordVersion);
   for (const Digest& part : parts) {
     record.append(reinterpret_cast<const char*>(part.sha256.data()), part.sha256.size());
-    for (int byte = 0; byte < 8; ++byte) record += static_cast<char>(static_cast<uint64_t>(part.size_bytes) >> (8 * byte) & 0xff);
+    for (int byte = 0; byte < 8; ++byte)
+      record += static_cast<char>(static_cast<uint64_t>(part.size_bytes) >> (8 * byte) & 0xff);
   }
   return record + Checksum(key, record);
 }
@@ -76,7 +79,8 @@ absl::StatusOr<std::vector<Digest>> DecodeIndexRecord(const Fingerprint& key, st
     Digest& part = parts.emplace_back();
     memcpy(part.sha256.data(), rest.data(), part.sha256.size());
     uint64_t size = 0;
-    for (int byte = 0; byte < 8; ++byte) size |= static_cast<uint64_t>(static_cast<uint8_t>(rest[32 + byte])) << (8 * byte);
+    for (int byte = 0; byte < 8; ++byte)
+      size |= static_cast<uint64_t>(static_cast<uint8_t>(rest[32 + byte])) << (8 * byte);
     part.size_bytes = static_cast<int64_t>(size);
     if (part.size_bytes < 0 || part.size_bytes > kMaxPartBytes) return Bad("a part's size is out of range");
   }

@@ -1,7 +1,7 @@
-// An artifact in parts, as the disk keeps it: a body and blobs that other artifacts may share (each kernel's bytes and source).
-// Pipeline: Artifact -> SplitArtifact -> blobs -> JoinArtifact -> Artifact.
-// Thread-safety: pure functions. Errors of JoinArtifact: INVALID_ARGUMENT (kDataLoss) as DeserializeArtifact, or where parts are missing.
-// Tested by tests/unit/server/artifact_parts_test.cc
+// An artifact in parts, as the disk keeps it: a body and blobs that other artifacts may share (each kernel's bytes and
+// source). Pipeline: Artifact -> SplitArtifact -> blobs -> JoinArtifact -> Artifact. Thread-safety: pure functions.
+// Errors of JoinArtifact: INVALID_ARGUMENT (kDataLoss) as DeserializeArtifact, or where parts are missing. Tested by
+// tests/unit/server/artifact_parts_test.cc
 #pragma once
 
 #include <string>
@@ -14,7 +14,8 @@
 
 namespace fuseline::cache {
 
-// Part 0 is the body: the serialised artifact, its kernels without bytes and source. Then each kernel's bytes and source in turn.
+// Part 0 is the body: the serialised artifact, its kernels without bytes and source. Then each kernel's bytes and
+// source in turn.
 std::vector<std::string> SplitArtifact(const Artifact& artifact);
 absl::StatusOr<Artifact> JoinArtifact(std::vector<std::string> parts);
 

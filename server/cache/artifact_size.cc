@@ -4,7 +4,8 @@
 namespace fuseline::cache {
 namespace {
 
-// Book-keeping, and the many small strings and vectors of plans and reports, none of which is worth walking for exactly.
+// Book-keeping, and the many small strings and vectors of plans and reports, none of which is worth walking for
+// exactly.
 constexpr int64_t kArtifactBytes = 1024;
 constexpr int64_t kItemBytes = 256;
 

@@ -24,20 +24,20 @@ struct Lookup {
 };
 
 struct LevelStats {
-  std::string level;     // "memory", "rocksdb"
+  std::string level;  // "memory", "rocksdb"
   int64_t entries = 0;
   int64_t size_bytes = 0;
   int64_t hits = 0;
   int64_t misses = 0;
-  int64_t corrupt = 0;   // dropped because a check failed
+  int64_t corrupt = 0;  // dropped because a check failed
   int64_t evictions = 0;
-  int64_t errors = 0;    // reads or writes that failed; the service went on without this level
+  int64_t errors = 0;  // reads or writes that failed; the service went on without this level
 };
 
 struct StoreStats {
   std::vector<LevelStats> levels;
-  int64_t builds = 0;    // artifacts compiled
-  int64_t joins = 0;     // requests that shared another's build
+  int64_t builds = 0;  // artifacts compiled
+  int64_t joins = 0;   // requests that shared another's build
 };
 
 using Builder = std::function<absl::StatusOr<ArtifactPtr>()>;
@@ -58,13 +58,16 @@ class ArtifactStore {
 
 // Level 0: least recently used by bytes.
 std::unique_ptr<ArtifactStore> MakeMemoryStore(int64_t capacity_bytes);
-// Level 1: RocksDB in `directory`, made where absent. An entry is an index record (graph key -> digests of kernels and the rest) and
-// blobs by content; a hit only if all of its blobs are there. Errors: what opening the database says; a broken or newer one is moved aside.
+// Level 1: RocksDB in `directory`, made where absent. An entry is an index record (graph key -> digests of kernels and
+// the rest) and blobs by content; a hit only if all of its blobs are there. Errors: what opening the database says; a
+// broken or newer one is moved aside.
 absl::StatusOr<std::unique_ptr<ArtifactStore>> MakeRocksDbStore(const std::string& directory, int64_t capacity_bytes);
 // Looks in `fast`, then in `slow`; a hit in `slow` fills `fast`; Put goes to both.
-std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fast, std::unique_ptr<ArtifactStore> slow);
-// Drops what does not match its key: other fingerprint, a compiler identity that does not start with `identity_prefix` (the digest of this
-// build's code generator; artifacts of several compilers share a store), a plan that does not validate.
+std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fast,
+                                               std::unique_ptr<ArtifactStore> slow);
+// Drops what does not match its key: other fingerprint, a compiler identity that does not start with `identity_prefix`
+// (the digest of this build's code generator; artifacts of several compilers share a store), a plan that does not
+// validate.
 std::unique_ptr<ArtifactStore> MakeCheckedStore(std::unique_ptr<ArtifactStore> inner, std::string identity_prefix);
 std::unique_ptr<ArtifactStore> MakeSingleFlightStore(std::unique_ptr<ArtifactStore> inner);
 // Counts hits, misses and builds of everything beneath.

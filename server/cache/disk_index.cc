@@ -9,7 +9,9 @@ namespace {
 constexpr int64_t kEntryBytes = 128;
 constexpr int64_t kBlobReferenceBytes = 40;
 
-int64_t RecordBytes(const std::vector<Digest>& blobs) { return kEntryBytes + kBlobReferenceBytes * static_cast<int64_t>(blobs.size()); }
+int64_t RecordBytes(const std::vector<Digest>& blobs) {
+  return kEntryBytes + kBlobReferenceBytes * static_cast<int64_t>(blobs.size());
+}
 
 }  // namespace
 

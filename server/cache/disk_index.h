@@ -1,7 +1,6 @@
-// What a disk level holds, kept in memory: which entries use which blobs, their sizes, and the order in which they were last used.
-// It decides what to evict; the database decides what is true.
-// Units: bytes. Thread-safety: thread-compatible.
-// Tested by tests/unit/server/disk_index_test.cc
+// What a disk level holds, kept in memory: which entries use which blobs, their sizes, and the order in which they were
+// last used. It decides what to evict; the database decides what is true. Units: bytes. Thread-safety:
+// thread-compatible. Tested by tests/unit/server/disk_index_test.cc
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,8 @@ namespace fuseline::cache {
 
 class DiskIndex {
  public:
-  // Adds an entry as the most recently used one; replaces one with the same key, whose blobs that nobody else uses are returned.
+  // Adds an entry as the most recently used one; replaces one with the same key, whose blobs that nobody else uses are
+  // returned.
   std::vector<Digest> Add(const Fingerprint& key, const std::vector<Digest>& blobs);
   // Removes an entry; returns the blobs that nobody uses any more.
   std::vector<Digest> Remove(const Fingerprint& key);

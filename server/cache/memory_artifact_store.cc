@@ -88,6 +88,8 @@ class MemoryArtifactStore : public ArtifactStore {
 
 }  // namespace
 
-std::unique_ptr<ArtifactStore> MakeMemoryStore(int64_t capacity_bytes) { return std::make_unique<MemoryArtifactStore>(capacity_bytes); }
+std::unique_ptr<ArtifactStore> MakeMemoryStore(int64_t capacity_bytes) {
+  return std::make_unique<MemoryArtifactStore>(capacity_bytes);
+}
 
 }  // namespace fuseline::cache

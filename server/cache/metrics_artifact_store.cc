@@ -33,7 +33,8 @@ class MetricsArtifactStore : public ArtifactStore {
     return found;
   }
 
-  // A last level "all" with the figures of requests, whatever level answered them; one that joined another's build is a miss.
+  // A last level "all" with the figures of requests, whatever level answered them; one that joined another's build is a
+  // miss.
   void AddStats(StoreStats& stats) const override {
     inner_->AddStats(stats);
     stats.builds += builds_;

@@ -3,9 +3,9 @@
 //   "i/" + key      -> EncodeIndexRecord: the digests of the entry's parts
 //   "a/" + key      -> when the entry was last used, in seconds, as text: for eviction after a restart
 //   "b/" + SHA-256  -> one part's bytes
-// A part is written in the same batch as the first entry that uses it and removed with the last, so a crash leaves neither a dangling
-// entry nor a lost blob. Reads trust nothing: a record or part that does not match its checksum costs the entry, never the request.
-// Tested by tests/unit/server/rocksdb_artifact_store_test.cc
+// A part is written in the same batch as the first entry that uses it and removed with the last, so a crash leaves
+// neither a dangling entry nor a lost blob. Reads trust nothing: a record or part that does not match its checksum
+// costs the entry, never the request. Tested by tests/unit/server/rocksdb_artifact_store_test.cc
 #include <stdio.h>
 #include <string.h>
 
@@ -79,10 +79,12 @@ rocksdb::Options DatabaseOptions() {
 }
 
 absl::Status DatabaseError(const std::string& what, const rocksdb::Status& status) {
-  return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, "cache", StrCat("cache: ", what, ": ", status.ToString()));
+  return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, "cache",
+                   StrCat("cache: ", what, ": ", status.ToString()));
 }
 
-// Whether `status`, of opening, says that the files themselves are bad. A lock, a full disk and missing rights say nothing of them.
+// Whether `status`, of opening, says that the files themselves are bad. A lock, a full disk and missing rights say
+// nothing of them.
 bool IsBroken(const rocksdb::Status& status, const std::string& directory) {
   if (status.IsCorruption() || status.IsInvalidArgument() || status.IsNotSupported()) return true;
   // A file of the database is gone while the database is not.
@@ -93,7 +95,8 @@ bool IsBroken(const rocksdb::Status& status, const std::string& directory) {
 
 class RocksDbArtifactStore : public ArtifactStore {
  public:
-  RocksDbArtifactStore(std::unique_ptr<rocksdb::DB> db, int64_t capacity_bytes) : db_(std::move(db)), capacity_bytes_(capacity_bytes) {}
+  RocksDbArtifactStore(std::unique_ptr<rocksdb::DB> db, int64_t capacity_bytes)
+      : db_(std::move(db)), capacity_bytes_(capacity_bytes) {}
 
   // Reads what is there into the index.
   absl::Status Init() {
@@ -122,9 +125,11 @@ class RocksDbArtifactStore : public ArtifactStore {
     if (!records->status().ok()) return DatabaseError("read the index", records->status());
     for (Found& entry : found) {
       std::string text;
-      if (db_->Get({}, AccessKey(entry.key), &text).ok()) std::from_chars(text.data(), text.data() + text.size(), entry.last_used);
+      if (db_->Get({}, AccessKey(entry.key), &text).ok())
+        std::from_chars(text.data(), text.data() + text.size(), entry.last_used);
     }
-    std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.last_used < b.last_used; });
+    std::stable_sort(found.begin(), found.end(),
+                     [](const Found& a, const Found& b) { return a.last_used < b.last_used; });
     absl::MutexLock lock(&mutex_);
     for (const Found& entry : found) {
       index_.Add(entry.key, entry.parts);
@@ -171,8 +176,8 @@ class RocksDbArtifactStore : public ArtifactStore {
     rocksdb::WriteBatch batch;
     batch.Put(IndexKey(key), EncodeIndexRecord(key, digests));
     batch.Put(AccessKey(key), StrCat(absl::ToUnixSeconds(now)));
-    // Held while writing: a part must not be removed between the look at the index and the batch that relies on it. A synchronous
-    // write takes under a millisecond, what it keeps took a hundred to compile.
+    // Held while writing: a part must not be removed between the look at the index and the batch that relies on it. A
+    // synchronous write takes under a millisecond, what it keeps took a hundred to compile.
     absl::MutexLock lock(&mutex_);
     for (size_t i = 0; i < parts.size(); ++i) {
       if (!index_.HasBlob(digests[i])) batch.Put(BlobKey(digests[i]), parts[i]);
@@ -283,7 +288,8 @@ class RocksDbArtifactStore : public ArtifactStore {
   absl::flat_hash_map<Fingerprint, absl::Time> access_times_ ABSL_GUARDED_BY(mutex_);  // as they are on disk
 };
 
-// Opens the database and checks its format version, which a new one gets. `broken`: the files are no use to this program.
+// Opens the database and checks its format version, which a new one gets. `broken`: the files are no use to this
+// program.
 absl::StatusOr<std::unique_ptr<rocksdb::DB>> OpenDatabase(const std::string& directory, bool& broken) {
   broken = false;
   rocksdb::DB* opened = nullptr;
@@ -298,8 +304,9 @@ absl::StatusOr<std::unique_ptr<rocksdb::DB>> OpenDatabase(const std::string& dir
   if (read.ok() && version == kFormatVersion) return db;
   if (read.ok()) {
     broken = true;
-    return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kInputOutput, "cache",
-                     StrCat("cache: '", directory, "' has format version ", version, ", this program's is ", kFormatVersion));
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, ErrorReason::kInputOutput, "cache",
+        StrCat("cache: '", directory, "' has format version ", version, ", this program's is ", kFormatVersion));
   }
   const std::unique_ptr<rocksdb::Iterator> records(db->NewIterator({}));
   records->SeekToFirst();
@@ -315,7 +322,8 @@ absl::StatusOr<std::unique_ptr<rocksdb::DB>> OpenDatabase(const std::string& dir
 }
 
 absl::Status MoveAside(const std::string& directory, const absl::Status& why) {
-  const std::string aside = StrCat(directory, ".broken-", absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::UTCTimeZone()));
+  const std::string aside =
+      StrCat(directory, ".broken-", absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::UTCTimeZone()));
   std::error_code error;
   std::filesystem::rename(directory, aside, error);
   if (error) {

@@ -45,7 +45,8 @@ class TieredArtifactStore : public ArtifactStore {
 
 }  // namespace
 
-std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fast, std::unique_ptr<ArtifactStore> slow) {
+std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fast,
+                                               std::unique_ptr<ArtifactStore> slow) {
   return std::make_unique<TieredArtifactStore>(std::move(fast), std::move(slow));
 }
 

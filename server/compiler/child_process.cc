@@ -36,8 +36,8 @@ std::vector<std::string> MergeEnvironment(const std::vector<std::string>& extra)
   const auto name_of = [](std::string_view entry) { return entry.substr(0, entry.find('=')); };
   std::vector<std::string> merged;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const bool replaced = std::any_of(extra.begin(), extra.end(),
-                                      [&](const std::string& e) { return name_of(e) == name_of(*entry); });
+    const bool replaced =
+        std::any_of(extra.begin(), extra.end(), [&](const std::string& e) { return name_of(e) == name_of(*entry); });
     if (!replaced) merged.emplace_back(*entry);
   }
   merged.insert(merged.end(), extra.begin(), extra.end());
@@ -52,7 +52,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
 }
 
 // Starts `argv` with its output on `output_fd`, in a process group of its own. Returns an errno value.
-int Spawn(const std::vector<std::string>& argv, const std::vector<std::string>& environment, int output_fd, pid_t& pid) {
+int Spawn(const std::vector<std::string>& argv, const std::vector<std::string>& environment, int output_fd,
+          pid_t& pid) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
@@ -62,7 +63,8 @@ int Spawn(const std::vector<std::string>& argv, const std::vector<std::string>& 
   posix_spawn_file_actions_adddup2(&actions, output_fd, 2);
 #if defined(__GLIBC_PREREQ)
 #if __GLIBC_PREREQ(2, 34)
-  posix_spawn_file_actions_addclosefrom_np(&actions, 3);  // sockets and databases of the server are none of its business
+  posix_spawn_file_actions_addclosefrom_np(&actions,
+                                           3);  // sockets and databases of the server are none of its business
 #endif
 #endif
   sigset_t signals;
@@ -111,7 +113,8 @@ bool WaitForExit(pid_t pid, absl::Time deadline, int& wait_status) {
 
 }  // namespace
 
-absl::StatusOr<ChildProcessResult> RunChildProcess(const std::vector<std::string>& argv, const ChildProcessOptions& options) {
+absl::StatusOr<ChildProcessResult> RunChildProcess(const std::vector<std::string>& argv,
+                                                   const ChildProcessOptions& options) {
   if (argv.empty()) return Internal("no program to run");
   int pipe_fds[2];
   if (pipe2(pipe_fds, O_CLOEXEC) != 0) return CanNotStart(argv[0], "pipe", errno);

@@ -14,13 +14,15 @@ absl::StatusOr<std::string> KernelCompiler::CompileToPtx(const KernelSource& sou
   return Unimplemented(source.entry, StrCat("kernel '", source.entry, "': ", source.target.ToString(), " has no ptx"));
 }
 
-absl::StatusOr<std::vector<KernelImage>> CompileKernels(KernelCompiler& compiler, const std::vector<KernelSource>& sources, int threads) {
+absl::StatusOr<std::vector<KernelImage>> CompileKernels(KernelCompiler& compiler,
+                                                        const std::vector<KernelSource>& sources, int threads) {
   const size_t count = sources.size();
   std::vector<std::optional<absl::StatusOr<KernelImage>>> results(count);
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
   const auto work = [&] {
-    // After a failure no new kernel is begun. Indices are handed out in order, so the first error in order is always there.
+    // After a failure no new kernel is begun. Indices are handed out in order, so the first error in order is always
+    // there.
     for (size_t i; !failed.load(std::memory_order_relaxed) && (i = next.fetch_add(1)) < count;) {
       results[i].emplace(compiler.CompileKernel(sources[i]));
       if (!results[i]->ok()) failed.store(true, std::memory_order_relaxed);

@@ -62,7 +62,8 @@ std::string FirstLogLines(std::string_view log) {
   std::string text;
   for (int lines = 0; !log.empty() && lines < kMaxLines;) {
     const std::string_view line = TakeLine(log);
-    if (line.empty() || line.starts_with("ptxas info") || line.find_first_not_of('\0') == std::string_view::npos) continue;
+    if (line.empty() || line.starts_with("ptxas info") || line.find_first_not_of('\0') == std::string_view::npos)
+      continue;
     if (!text.empty()) text += '\n';
     text += line;
     ++lines;

@@ -19,25 +19,40 @@
 namespace fuseline::compiler {
 namespace {
 
-// Semantics first: no contraction of a multiply and an add, wrapping integers, NaN, infinities, signed zeros and subnormals as IEEE has
-// them. -fno-math-errno and -fno-trapping-math give up errno and floating-point exception flags only, which nothing reads; without
-// them calls, square roots and selects do not vectorise.
+// Semantics first: no contraction of a multiply and an add, wrapping integers, NaN, infinities, signed zeros and
+// subnormals as IEEE has them. -fno-math-errno and -fno-trapping-math give up errno and floating-point exception flags
+// only, which nothing reads; without them calls, square roots and selects do not vectorise.
 constexpr const char* kCodeFlags[] = {
-    "-x",         "c++",   "-std=c++17",         "-O3",         "-march=native",      "-fPIC",  "-fno-math-errno", "-fno-trapping-math",
-    "-fwrapv",    "-w",    "-fno-strict-aliasing", "-fopenmp-simd", "-fno-exceptions", "-fno-rtti", "-fno-semantic-interposition",
-    "-fno-stack-protector", "-fno-asynchronous-unwind-tables",
+    "-x",
+    "c++",
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-fPIC",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-w",
+    "-fno-strict-aliasing",
+    "-fopenmp-simd",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-semantic-interposition",
+    "-fno-stack-protector",
+    "-fno-asynchronous-unwind-tables",
 };
 constexpr const char* kExactFlag = "-ffp-contract=off";
 constexpr const char* kFastFlag = "-ffp-contract=fast";
-// No start files and no C++ runtime: kernels have neither constructors nor headers, and the link is twice as fast without.
+// No start files and no C++ runtime: kernels have neither constructors nor headers, and the link is twice as fast
+// without.
 constexpr const char* kLinkFlags[] = {"-shared", "-nostdlib", "-Wl,-s", "-Wl,-z,noseparate-code"};
 #if defined(__x86_64__)
 constexpr const char* kLibraries[] = {"-lmvec", "-lm", "-lc", "-lgcc"};
 #else
 constexpr const char* kLibraries[] = {"-lm", "-lc", "-lgcc"};
 #endif
-// Jump threading makes g++ 12 count elements twice in a vectorised OpenMP reduction whose body has two selects on x != x
-// (tests/cases/differential/mean_beside_bf16_cast.json).
+// Jump threading makes g++ 12 count elements twice in a vectorised OpenMP reduction whose body has two selects on x !=
+// x (tests/cases/differential/mean_beside_bf16_cast.json).
 constexpr const char* kGccFlags[] = {"-fno-thread-jumps"};
 constexpr const char* kClangFlags[] = {"-fveclib=libmvec"};
 
@@ -54,7 +69,7 @@ void Append(std::vector<std::string>& list, const char* const (&items)[N]) {
 struct Toolchain {
   std::vector<std::string> command;  // its path, and arguments that $CXX gives
   bool is_clang = false;
-  std::string version;               // "g++ (Debian 12.2.0-14) 12.2.0"
+  std::string version;  // "g++ (Debian 12.2.0-14) 12.2.0"
 };
 
 absl::Status Missing(const std::string& what) {
@@ -67,7 +82,8 @@ absl::StatusOr<Toolchain> FindToolchain(const std::string& compiler) {
   if (!compiler.empty()) {
     candidates.push_back({compiler});
   } else {
-    if (const char* cxx = getenv("CXX"); cxx != nullptr) candidates.push_back(absl::StrSplit(cxx, ' ', absl::SkipEmpty()));
+    if (const char* cxx = getenv("CXX"); cxx != nullptr)
+      candidates.push_back(absl::StrSplit(cxx, ' ', absl::SkipEmpty()));
     candidates.push_back({"g++"});
     candidates.push_back({"clang++"});
   }
@@ -104,7 +120,8 @@ class HostCompiler : public KernelCompiler {
   absl::StatusOr<KernelImage> CompileKernel(const KernelSource& source) override {
     FUSELINE_ASSIGN_OR_RETURN(const Toolchain* toolchain, Found());
     if (source.target.is_cuda()) {
-      return Internal(StrCat("kernel '", source.entry, "': the host compiler can't compile for ", source.target.ToString()));
+      return Internal(
+          StrCat("kernel '", source.entry, "': the host compiler can't compile for ", source.target.ToString()));
     }
     FUSELINE_ASSIGN_OR_RETURN(const ScratchFolder folder, ScratchFolder::Create(scratch_dir_));
     // The file's name is the same for all, so that equal sources give equal bytes.
@@ -169,11 +186,13 @@ class HostCompiler : public KernelCompiler {
       argv.insert(argv.end(), {"-march=native", "-Q", "--help=target"});
     }
     const absl::StatusOr<ChildProcessResult> result = RunChildProcess(argv, options);
-    const std::string features = result.ok() && result->exit_code == 0 ? ComputeDigest(result->output).ToHex().substr(0, 16) : "unknown";
+    const std::string features =
+        result.ok() && result->exit_code == 0 ? ComputeDigest(result->output).ToHex().substr(0, 16) : "unknown";
     std::vector<std::string> flags;
     AppendFlags(**toolchain, false, flags);
     Append(flags, kLibraries);
-    return StrCat((*toolchain)->version, "; flags ", absl::StrJoin(flags, " "), " | ", kFastFlag, "; native ", features);
+    return StrCat((*toolchain)->version, "; flags ", absl::StrJoin(flags, " "), " | ", kFastFlag, "; native ",
+                  features);
   }
 
   static absl::Status Failed(const KernelSource& source, const Toolchain& toolchain, const std::string& detail) {

@@ -24,7 +24,8 @@ constexpr const char* kNoCacheFlag = "--no-cache";
 constexpr const char* kCommonFlags[] = {"--std=c++17", "--ptxas-options=-v"};
 constexpr absl::Duration kTimeLimit = absl::Seconds(120);
 
-// A program object with its destructor. NVRTC calls back now and then during a compilation; that is where the time limit is kept.
+// A program object with its destructor. NVRTC calls back now and then during a compilation; that is where the time
+// limit is kept.
 class Program {
  public:
   explicit Program(const NvrtcLibrary& nvrtc) : nvrtc_(nvrtc), deadline_(absl::Now() + kTimeLimit) {}
@@ -52,7 +53,8 @@ class Program {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string> Take(const KernelSource& source, int (*get_size)(NvrtcProgram*, size_t*), int (*get)(NvrtcProgram*, char*)) {
+  absl::StatusOr<std::string> Take(const KernelSource& source, int (*get_size)(NvrtcProgram*, size_t*),
+                                   int (*get)(NvrtcProgram*, char*)) {
     size_t size = 0;
     int result = get_size(program_, &size);
     std::string bytes;
@@ -71,8 +73,9 @@ class Program {
   static int IsPastDeadline(void* self, void*) { return absl::Now() >= static_cast<Program*>(self)->deadline_ ? 1 : 0; }
 
   absl::Status Failed(const KernelSource& source, int result, const std::string& detail) const {
-    const std::string what = result == NvrtcLibrary::kCancelled ? StrCat("not done after ", absl::FormatDuration(kTimeLimit))
-                                                                : std::string(nvrtc_.GetErrorString(result));
+    const std::string what = result == NvrtcLibrary::kCancelled
+                                 ? StrCat("not done after ", absl::FormatDuration(kTimeLimit))
+                                 : std::string(nvrtc_.GetErrorString(result));
     return MakeError(absl::StatusCode::kInternal, ErrorReason::kCompilerFailed, source.entry,
                      StrCat("kernel '", source.entry, "': ", nvrtc_.version(), ": ", what, ": ", detail));
   }
@@ -128,16 +131,20 @@ class NvrtcCompiler : public KernelCompiler {
 
   static absl::Status CheckTarget(const NvrtcLibrary& nvrtc, const KernelSource& source) {
     const std::string target = source.target.ToString();
-    if (!source.target.is_cuda()) return Internal(StrCat("kernel '", source.entry, "': nvrtc can't compile for ", target));
+    if (!source.target.is_cuda())
+      return Internal(StrCat("kernel '", source.entry, "': nvrtc can't compile for ", target));
     if (std::binary_search(nvrtc.archs.begin(), nvrtc.archs.end(), source.target.sm)) return absl::OkStatus();
-    const std::string known = absl::StrJoin(nvrtc.archs, ", ", [](std::string* out, int sm) { StrAppend(out, "sm_", sm); });
+    const std::string known =
+        absl::StrJoin(nvrtc.archs, ", ", [](std::string* out, int sm) { StrAppend(out, "sm_", sm); });
     return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, target,
                      StrCat("target '", target, "' is not among those of ", nvrtc.version(), ": ", known));
   }
 
-  static std::vector<std::string> Options(const NvrtcLibrary& nvrtc, const KernelSource& source, const char* arch_prefix) {
+  static std::vector<std::string> Options(const NvrtcLibrary& nvrtc, const KernelSource& source,
+                                          const char* arch_prefix) {
     std::vector<std::string> options(std::begin(kCommonFlags), std::end(kCommonFlags));
-    options.push_back(StrCat("--gpu-architecture=", arch_prefix, source.target.sm, source.target.arch_specific ? "a" : ""));
+    options.push_back(
+        StrCat("--gpu-architecture=", arch_prefix, source.target.sm, source.target.arch_specific ? "a" : ""));
     if (std::make_pair(nvrtc.major, nvrtc.minor) >= std::make_pair(12, 9)) options.push_back(kNoCacheFlag);
     options.push_back(source.fast_math ? kFastFlag : kExactFlag);
     return options;
@@ -145,7 +152,8 @@ class NvrtcCompiler : public KernelCompiler {
 
   const std::vector<std::string> search_paths_;
   mutable absl::once_flag once_;
-  mutable absl::StatusOr<std::unique_ptr<const NvrtcLibrary>> library_ = absl::UnknownError("");  // written once, by once_
+  mutable absl::StatusOr<std::unique_ptr<const NvrtcLibrary>> library_ =
+      absl::UnknownError("");  // written once, by once_
 };
 
 }  // namespace

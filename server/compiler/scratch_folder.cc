@@ -18,7 +18,8 @@ namespace fuseline::compiler {
 namespace {
 
 absl::Status FileError(const std::string& path, std::string_view what, int error) {
-  return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, path, StrCat("can't ", what, " '", path, "': ", strerror(error)));
+  return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, path,
+                   StrCat("can't ", what, " '", path, "': ", strerror(error)));
 }
 
 using File = std::unique_ptr<FILE, int (*)(FILE*)>;

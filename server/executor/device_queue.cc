@@ -12,7 +12,9 @@ namespace {
 // How often a waiting execution asks whether it has been cancelled.
 constexpr absl::Duration kCancelCheckInterval = absl::Milliseconds(10);
 
-absl::Status Draining() { return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "the executor is shutting down"); }
+absl::Status Draining() {
+  return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "the executor is shutting down");
+}
 
 }  // namespace
 
@@ -35,7 +37,8 @@ absl::Status DeviceQueue::Enter(absl::Time deadline, const launch::StopCheck& ca
     if (draining_) {
       status = Draining();
     } else if (now >= deadline) {
-      status = MakeError(absl::StatusCode::kDeadlineExceeded, ErrorReason::kCancelled, "", "the deadline passed while waiting for the device");
+      status = MakeError(absl::StatusCode::kDeadlineExceeded, ErrorReason::kCancelled, "",
+                         "the deadline passed while waiting for the device");
     } else if (cancelled) {
       mutex_.Unlock();  // the caller's code must not run under our lock
       status = cancelled();

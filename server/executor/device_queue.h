@@ -1,9 +1,8 @@
 // The right to use one device, given to one execution at a time in the order of asking.
-// The asking thread does the work itself: a hand-over to a thread of the device's own would cost two context switches, more than a
-// small kernel takes.
-// Errors of Enter: RESOURCE_EXHAUSTED (kQueueFull), DEADLINE_EXCEEDED (kCancelled), UNAVAILABLE (kDraining), what `cancelled` returns.
-// Thread-safety: thread-safe. Blocking: Enter, until it is one's turn.
-// Tested by tests/unit/server/device_queue_test.cc
+// The asking thread does the work itself: a hand-over to a thread of the device's own would cost two context switches,
+// more than a small kernel takes. Errors of Enter: RESOURCE_EXHAUSTED (kQueueFull), DEADLINE_EXCEEDED (kCancelled),
+// UNAVAILABLE (kDraining), what `cancelled` returns. Thread-safety: thread-safe. Blocking: Enter, until it is one's
+// turn. Tested by tests/unit/server/device_queue_test.cc
 #pragma once
 
 #include <cstdint>

@@ -47,12 +47,14 @@ absl::Status CheckInputs(const LaunchPlan& plan, const std::vector<Tensor>& inpu
     const PlanTensor& wanted = plan.inputs[i];
     const Tensor& given = inputs[i];
     if (given.dtype() != wanted.dtype || given.shape() != wanted.shape) {
-      return InvalidArgument(ErrorReason::kTensorMismatch, StrCat("inputs.", wanted.name),
-                             StrCat("input '", wanted.name, "': the graph takes ", DTypeName(wanted.dtype), ShapeText(wanted.shape), ", got ",
-                                    DTypeName(given.dtype()), ShapeText(given.shape())));
+      return InvalidArgument(
+          ErrorReason::kTensorMismatch, StrCat("inputs.", wanted.name),
+          StrCat("input '", wanted.name, "': the graph takes ", DTypeName(wanted.dtype), ShapeText(wanted.shape),
+                 ", got ", DTypeName(given.dtype()), ShapeText(given.shape())));
     }
     if (given.data() == nullptr && given.size_bytes() > 0) {
-      return InvalidArgument(ErrorReason::kTensorMismatch, StrCat("inputs.", wanted.name), StrCat("input '", wanted.name, "' has no data"));
+      return InvalidArgument(ErrorReason::kTensorMismatch, StrCat("inputs.", wanted.name),
+                             StrCat("input '", wanted.name, "' has no data"));
     }
   }
   return absl::OkStatus();
@@ -84,7 +86,9 @@ struct DeviceSlot {
 // The device is left when this goes away.
 class Turn {
  public:
-  static absl::Status Take(DeviceSlot& slot, const ExecuteOptions& options) { return slot.queue.Enter(options.deadline, options.cancelled); }
+  static absl::Status Take(DeviceSlot& slot, const ExecuteOptions& options) {
+    return slot.queue.Enter(options.deadline, options.cancelled);
+  }
   explicit Turn(DeviceSlot& slot) : slot_(slot) {}
   ~Turn() { slot_.queue.Leave(); }
   Turn(const Turn&) = delete;
@@ -111,7 +115,8 @@ launch::StopCheck MakeStopCheck(const ExecuteOptions& options) {
   return [&options]() -> absl::Status {
     if (options.cancelled) FUSELINE_RETURN_IF_ERROR(options.cancelled());
     if (absl::Now() < options.deadline) return absl::OkStatus();
-    return MakeError(absl::StatusCode::kDeadlineExceeded, ErrorReason::kCancelled, "", "the deadline passed during the execution");
+    return MakeError(absl::StatusCode::kDeadlineExceeded, ErrorReason::kCancelled, "",
+                     "the deadline passed during the execution");
   };
 }
 
@@ -123,11 +128,13 @@ class Executor::Impl {
     const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     const int max_queue = std::max(options.max_queue, 0);
     if (options.use_cuda) {
-      for (auto& device : launch::OpenCudaDevices(why_no_cuda_)) slots_.push_back(std::make_unique<DeviceSlot>(std::move(device), max_queue));
+      for (auto& device : launch::OpenCudaDevices(why_no_cuda_))
+        slots_.push_back(std::make_unique<DeviceSlot>(std::move(device), max_queue));
     } else {
       why_no_cuda_ = "CUDA devices are switched off";
     }
-    const int threads = options.cpu_threads > 0 ? options.cpu_threads : std::max(1, cores / std::max(1, options.cpu_devices));
+    const int threads =
+        options.cpu_threads > 0 ? options.cpu_threads : std::max(1, cores / std::max(1, options.cpu_devices));
     for (int i = 0; i < options.cpu_devices; ++i) {
       slots_.push_back(std::make_unique<DeviceSlot>(launch::OpenCpuDevice(threads), max_queue));
     }
@@ -163,20 +170,24 @@ class Executor::Impl {
                      StrCat("no device here runs target '", target.ToString(), "': ", WhyNot(target)));
   }
 
-  absl::StatusOr<Execution> Execute(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, const ExecuteOptions& options) {
+  absl::StatusOr<Execution> Execute(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+                                    const ExecuteOptions& options) {
     FUSELINE_RETURN_IF_ERROR(CheckInputs(artifact->plan, inputs));
     const Clock::time_point start = Clock::now();
-    // A lost device costs its execution a second try elsewhere, since executions change nothing. One try for each device at most.
+    // A lost device costs its execution a second try elsewhere, since executions change nothing. One try for each
+    // device at most.
     absl::StatusOr<Execution> execution = absl::UnknownError("");
     for (size_t attempt = 0; attempt < std::max<size_t>(slots_.size(), 1); ++attempt) {
       FUSELINE_ASSIGN_OR_RETURN(const size_t ordinal, Choose(artifact->target, options.device));
       execution = ExecuteOn(ordinal, artifact, inputs, options, start);
-      if (execution.ok() || GetErrorReason(execution.status()) != ErrorReason::kNoHealthyDevice || options.device >= 0) break;
+      if (execution.ok() || GetErrorReason(execution.status()) != ErrorReason::kNoHealthyDevice || options.device >= 0)
+        break;
     }
     return execution;
   }
 
-  absl::StatusOr<BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup, int iterations) {
+  absl::StatusOr<BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
+                                    int iterations) {
     if (iterations < 1 || iterations > kMaxBenchIterations || warmup < 0 || warmup > kMaxBenchIterations) {
       return InvalidArgument(ErrorReason::kOptionInvalid, "iterations",
                              StrCat("iterations must be 1 to ", kMaxBenchIterations, ", warm-up runs at most as many"));
@@ -189,7 +200,8 @@ class Executor::Impl {
     const Turn turn(slot);
     FUSELINE_ASSIGN_OR_RETURN(Bindings bindings, Bind(slot, artifact->plan, inputs));
     BenchResult result;
-    auto micros = slot.device->Time(*loaded, bindings.inputs, bindings.outputs, warmup, iterations, /*flush_cache=*/true);
+    auto micros =
+        slot.device->Time(*loaded, bindings.inputs, bindings.outputs, warmup, iterations, /*flush_cache=*/true);
     if (!micros.ok()) return slot.Watch(micros.status());
     result.micros = *std::move(micros);
     auto rate = slot.device->MeasureCopyRate(slot.is_cuda() ? kCopyRateBytes : kCpuCopyRateBytes);
@@ -218,7 +230,8 @@ class Executor::Impl {
     if (wanted >= 0) {
       const size_t ordinal = static_cast<size_t>(wanted);
       if (ordinal >= slots_.size()) return WrongDevice(target, StrCat("there is no device ", wanted));
-      if (!slots_[ordinal]->device->CanRun(target)) return WrongDevice(target, StrCat("device ", wanted, " can't run target '", target.ToString(), "'"));
+      if (!slots_[ordinal]->device->CanRun(target))
+        return WrongDevice(target, StrCat("device ", wanted, " can't run target '", target.ToString(), "'"));
       if (!slots_[ordinal]->healthy) {
         return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kNoHealthyDevice, target.ToString(),
                          StrCat("device ", wanted, " is not healthy"));
@@ -240,7 +253,8 @@ class Executor::Impl {
       }
     }
     if (best == slots_.size()) {
-      return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kNoHealthyDevice, target.ToString(), "the last healthy device was lost");
+      return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kNoHealthyDevice, target.ToString(),
+                       "the last healthy device was lost");
     }
     return best;
   }
@@ -264,8 +278,8 @@ class Executor::Impl {
     return execution;
   }
 
-  absl::StatusOr<std::vector<Tensor>> RunOn(DeviceSlot& slot, const launch::LoadedArtifact& loaded, const std::vector<Tensor>& inputs,
-                                            const launch::StopCheck& stop) {
+  absl::StatusOr<std::vector<Tensor>> RunOn(DeviceSlot& slot, const launch::LoadedArtifact& loaded,
+                                            const std::vector<Tensor>& inputs, const launch::StopCheck& stop) {
     const LaunchPlan& plan = loaded.artifact().plan;
     if (stop) FUSELINE_RETURN_IF_ERROR(stop());
     FUSELINE_ASSIGN_OR_RETURN(Bindings bindings, Bind(slot, plan, inputs));
@@ -286,8 +300,8 @@ class Executor::Impl {
     return outputs;
   }
 
-  // Puts the inputs where the device reads them, laid out as the plan says, and allocates the outputs. On a CPU a tensor that lies
-  // right is used in its place.
+  // Puts the inputs where the device reads them, laid out as the plan says, and allocates the outputs. On a CPU a
+  // tensor that lies right is used in its place.
   absl::StatusOr<Bindings> Bind(DeviceSlot& slot, const LaunchPlan& plan, const std::vector<Tensor>& inputs) {
     Bindings bindings;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -331,7 +345,8 @@ class Executor::Impl {
 
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const ExecutorOptions& options) {
   if (options.cpu_devices < 0 || options.cpu_devices > 1024 || options.cpu_threads < 0 || options.cpu_threads > 1024) {
-    return InvalidArgument(ErrorReason::kOptionInvalid, "cpu_devices", "the numbers of CPU devices and threads must be 0 to 1024");
+    return InvalidArgument(ErrorReason::kOptionInvalid, "cpu_devices",
+                           "the numbers of CPU devices and threads must be 0 to 1024");
   }
   return std::unique_ptr<Executor>(new Executor(std::make_unique<Impl>(options)));
 }
@@ -340,10 +355,12 @@ Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executor::~Executor() { impl_->Drain(); }
 std::vector<DeviceInfo> Executor::Devices() const { return impl_->Devices(); }
 absl::Status Executor::CanRun(const Target& target) const { return impl_->CanRun(target); }
-absl::StatusOr<Execution> Executor::Execute(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, const ExecuteOptions& options) {
+absl::StatusOr<Execution> Executor::Execute(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+                                            const ExecuteOptions& options) {
   return impl_->Execute(artifact, inputs, options);
 }
-absl::StatusOr<BenchResult> Executor::Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup, int iterations) {
+absl::StatusOr<BenchResult> Executor::Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
+                                            int iterations) {
   return impl_->Bench(artifact, inputs, warmup, iterations);
 }
 void Executor::Drain() { impl_->Drain(); }

@@ -16,7 +16,7 @@
 namespace fuseline::executor {
 
 struct DeviceInfo {
-  int32_t ordinal = 0;          // among this executor's devices
+  int32_t ordinal = 0;  // among this executor's devices
   std::string name;
   Target target;
   int64_t memory_bytes = 0;
@@ -26,10 +26,10 @@ struct DeviceInfo {
 };
 
 struct ExecutorOptions {
-  int cpu_devices = 1;          // 0: none
-  int cpu_threads = 0;          // for each CPU device; 0: cores / cpu_devices
+  int cpu_devices = 1;  // 0: none
+  int cpu_threads = 0;  // for each CPU device; 0: cores / cpu_devices
   bool use_cuda = true;
-  int max_queue = 256;          // waiting executions for each device; more: RESOURCE_EXHAUSTED (kQueueFull)
+  int max_queue = 256;  // waiting executions for each device; more: RESOURCE_EXHAUSTED (kQueueFull)
 };
 
 struct ExecuteOptions {
@@ -42,11 +42,11 @@ struct Execution {
   std::vector<Tensor> outputs;  // in signature order
   int32_t device = 0;
   double queue_micros = 0;
-  double run_micros = 0;        // transfers and kernels
+  double run_micros = 0;  // transfers and kernels
 };
 
 struct BenchResult {
-  std::vector<double> micros;   // one for each iteration
+  std::vector<double> micros;  // one for each iteration
   double copy_bytes_per_second = 0;
   int32_t device = 0;
 };
@@ -59,12 +59,14 @@ class Executor {
   std::vector<DeviceInfo> Devices() const;
   // OK, or FAILED_PRECONDITION (kTargetNotAvailable) saying why there is no device for it.
   absl::Status CanRun(const Target& target) const;
-  // `inputs` in signature order, dense row-major; strided inputs are laid out as the plan says. Errors: INVALID_ARGUMENT
-  // (kTensorMismatch) naming the input; RESOURCE_EXHAUSTED (kQueueFull, kDeviceMemory); DEADLINE_EXCEEDED; CANCELLED;
-  // FAILED_PRECONDITION; UNAVAILABLE (no healthy device).
-  absl::StatusOr<Execution> Execute(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, const ExecuteOptions& options);
+  // `inputs` in signature order, dense row-major; strided inputs are laid out as the plan says. Errors:
+  // INVALID_ARGUMENT (kTensorMismatch) naming the input; RESOURCE_EXHAUSTED (kQueueFull, kDeviceMemory);
+  // DEADLINE_EXCEEDED; CANCELLED; FAILED_PRECONDITION; UNAVAILABLE (no healthy device).
+  absl::StatusOr<Execution> Execute(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+                                    const ExecuteOptions& options);
   // Times the plan on device-resident inputs.
-  absl::StatusOr<BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup, int iterations);
+  absl::StatusOr<BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
+                                    int iterations);
   // Stops taking work and waits for what runs.
   void Drain();
 

@@ -16,8 +16,8 @@ int64_t LoadedBytes(const Artifact& artifact) {
   return bytes;
 }
 
-// Equal fingerprints mean equal programs, but an artifact built anew (or by hand) must not run another one's code, and the comparison
-// costs next to nothing where both are one object.
+// Equal fingerprints mean equal programs, but an artifact built anew (or by hand) must not run another one's code, and
+// the comparison costs next to nothing where both are one object.
 bool IsSameProgram(const Artifact& a, const Artifact& b) {
   if (&a == &b) return true;
   if (a.target != b.target || a.kernels.size() != b.kernels.size() || a.plan.constants != b.plan.constants ||
@@ -56,7 +56,8 @@ absl::StatusOr<launch::LoadedArtifactPtr> LoadedArtifacts::Get(const ArtifactPtr
   entries_.push_front({artifact->fingerprint, loaded, LoadedBytes(*artifact)});
   index_[artifact->fingerprint] = entries_.begin();
   size_bytes_ += entries_.front().size_bytes;
-  while (entries_.size() > 1 && (entries_.size() > max_count_ || size_bytes_ > max_bytes_)) drop(std::prev(entries_.end()));
+  while (entries_.size() > 1 && (entries_.size() > max_count_ || size_bytes_ > max_bytes_))
+    drop(std::prev(entries_.end()));
   return loaded;
 }
 

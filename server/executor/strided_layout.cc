@@ -14,7 +14,8 @@ namespace {
 // `count` elements of one row, `stride` elements apart in `to`.
 template <typename T>
 void ScatterRow(const char* from, char* to, int64_t count, int64_t stride) {
-  for (int64_t i = 0; i < count; ++i) memcpy(to + i * stride * static_cast<int64_t>(sizeof(T)), from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+  for (int64_t i = 0; i < count; ++i)
+    memcpy(to + i * stride * static_cast<int64_t>(sizeof(T)), from + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
 }
 
 void ScatterRow(const char* from, char* to, int64_t count, int64_t stride, int64_t element_bytes) {
@@ -52,7 +53,7 @@ absl::StatusOr<int64_t> LaidOutBytes(const PlanTensor& tensor) {
   const auto bad = [&](const char* what) { return Internal(StrCat("input '", tensor.name, "': ", what)); };
   const bool dense = tensor.strides.empty();
   if (!dense && tensor.strides.size() != tensor.shape.size()) return bad("strides and shape differ in rank");
-  int64_t last = 0;   // offset of the last element
+  int64_t last = 0;  // offset of the last element
   int64_t count = 1;
   bool empty = false;
   for (size_t d = 0; d < tensor.shape.size(); ++d) {
@@ -62,7 +63,8 @@ absl::StatusOr<int64_t> LaidOutBytes(const PlanTensor& tensor) {
     if (empty) continue;
     int64_t reach = 0;
     if (__builtin_mul_overflow(count, size, &count)) return bad("too many elements");
-    if (!dense && (__builtin_mul_overflow(size - 1, tensor.strides[d], &reach) || __builtin_add_overflow(last, reach, &last))) {
+    if (!dense &&
+        (__builtin_mul_overflow(size - 1, tensor.strides[d], &reach) || __builtin_add_overflow(last, reach, &last))) {
       return bad("strides reach too far");
     }
   }

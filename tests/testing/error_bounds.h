@@ -1,7 +1,7 @@
 // How far a correct result may lie from the reference's, element by element: what differential tests compare with.
 // Pipeline: graph, inputs, options -> BoundErrors -> one tensor of bounds an output; CompareWithin(got, want, bounds).
-// A running error analysis: composites are decomposed, every op is evaluated in f64, and each element carries a bound of
-// the difference that two correct implementations may show.
+// A running error analysis: composites are decomposed, every op is evaluated in f64, and each element carries a bound
+// of the difference that two correct implementations may show.
 // - Inputs, moved elements, integer and bool arithmetic: 0.
 // - What is correctly rounded (add, mul, div, sqrt, rounding, comparisons): 0 on exact operands, so that the results
 //   must be equal; otherwise what the operands' bounds come to, and one ulp.

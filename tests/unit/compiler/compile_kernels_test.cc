@@ -75,7 +75,8 @@ TEST(CompileKernelsTest, FirstErrorInOrderWinsAndLaterKernelsAreNotBegun) {
 
 TEST(KernelCompilerTest, PtxIsUnimplementedUnlessACompilerGivesIt) {
   FakeCompiler compiler;
-  EXPECT_THAT(compiler.CompileToPtx({"k", "", Target::Cpu(), false}), StatusIs(absl::StatusCode::kUnimplemented, "no ptx"));
+  EXPECT_THAT(compiler.CompileToPtx({"k", "", Target::Cpu(), false}),
+              StatusIs(absl::StatusCode::kUnimplemented, "no ptx"));
 }
 
 }  // namespace

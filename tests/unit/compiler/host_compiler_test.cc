@@ -47,7 +47,9 @@ TEST_F(HostCompilerTest, KernelBecomesASharedObjectAndNoFileIsLeft) {
   EXPECT_EQ(image->format, ImageFormat::kSharedObject);
   EXPECT_EQ(image->entry, "axpy");
   EXPECT_EQ(image->source, kAxpy);
-  EXPECT_EQ(image->bytes.substr(0, 4), "\x7f" "ELF");
+  EXPECT_EQ(image->bytes.substr(0, 4),
+            "\x7f"
+            "ELF");
   EXPECT_TRUE(ScratchIsEmpty());
 }
 
@@ -84,7 +86,8 @@ TEST_F(HostCompilerTest, IdentityNamesVersionFlagsAndProcessor) {
 TEST(HostCompilerSelectionTest, AbsentCompilerSaysWhatToInstall) {
   const auto compiler = MakeHostCompiler("/no/such/compiler", "");
   EXPECT_THAT(compiler->Available(), StatusIs(absl::StatusCode::kFailedPrecondition, "'/no/such/compiler'"));
-  EXPECT_THAT(compiler->CompileKernel(Source("axpy", kAxpy)), StatusIs(absl::StatusCode::kFailedPrecondition, "install g++"));
+  EXPECT_THAT(compiler->CompileKernel(Source("axpy", kAxpy)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "install g++"));
   EXPECT_EQ(GetErrorReason(compiler->Available()), ErrorReason::kTargetNotAvailable);
 }
 

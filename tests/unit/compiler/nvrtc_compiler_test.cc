@@ -38,7 +38,9 @@ TEST_F(NvrtcCompilerTest, KernelBecomesACubinWithItsResources) {
   const auto image = compiler_->CompileKernel(Source("reverse", kReverse));
   ASSERT_THAT(image, IsOk());
   EXPECT_EQ(image->format, ImageFormat::kCubin);
-  EXPECT_EQ(image->bytes.substr(0, 4), "\x7f" "ELF");
+  EXPECT_EQ(image->bytes.substr(0, 4),
+            "\x7f"
+            "ELF");
   EXPECT_GT(image->resources.registers, 0);
   EXPECT_EQ(image->resources.static_shared_bytes, 1024);
   EXPECT_EQ(image->resources.spill_store_bytes, 0);
@@ -61,7 +63,8 @@ TEST_F(NvrtcCompilerTest, PtxKeepsMultiplyAndAddApartUnlessFastMath) {
 }
 
 TEST_F(NvrtcCompilerTest, SyntaxErrorIsInternalWithTheLog) {
-  const auto image = compiler_->CompileKernel(Source("broken", "extern \"C\" __global__ void broken() { undeclared_thing = 1; }"));
+  const auto image =
+      compiler_->CompileKernel(Source("broken", "extern \"C\" __global__ void broken() { undeclared_thing = 1; }"));
   EXPECT_THAT(image, StatusIs(absl::StatusCode::kInternal, "undeclared_thing"));
   EXPECT_EQ(GetErrorReason(image.status()), ErrorReason::kCompilerFailed);
   EXPECT_EQ(GetErrorSubject(image.status()), "broken");

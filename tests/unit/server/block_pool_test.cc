@@ -16,7 +16,8 @@ using ::fuseline::testing::StatusIs;
 
 TEST(BlockPoolTest, BlocksOfEverySizeAreAlignedAndWritable) {
   const auto pool = BlockPool::Create(1 << 30);
-  for (const int64_t size : {0ll, 1ll, 4095ll, 4096ll, 5000ll, 40'000ll, 1ll << 20, (2ll << 20) - 1, (2ll << 20) + 1, 20ll << 20}) {
+  for (const int64_t size :
+       {0ll, 1ll, 4095ll, 4096ll, 5000ll, 40'000ll, 1ll << 20, (2ll << 20) - 1, (2ll << 20) + 1, 20ll << 20}) {
     const auto block = pool->Allocate(size);
     ASSERT_THAT(block, IsOk()) << size;
     ASSERT_NE(block->get(), nullptr);

@@ -50,8 +50,8 @@ TEST_F(CpuDeviceTest, StopEndsTheRunBetweenSteps) {
   std::vector<float> x(16, 1.0f);
   std::vector<float> y(16, -1.0f);
   int calls = 0;
-  const absl::Status status =
-      device_->Run(**loaded, {x.data()}, {y.data()}, [&] { return ++calls == 3 ? absl::CancelledError("stop") : absl::OkStatus(); });
+  const absl::Status status = device_->Run(
+      **loaded, {x.data()}, {y.data()}, [&] { return ++calls == 3 ? absl::CancelledError("stop") : absl::OkStatus(); });
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, "stop"));
   EXPECT_EQ(calls, 3);
   EXPECT_EQ(y[0], -1.0f);

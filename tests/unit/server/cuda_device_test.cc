@@ -47,7 +47,8 @@ class CudaDeviceTest : public ::testing::Test {
     artifact->fingerprint = KeyOf(1);
     artifact->target = devices_[0]->target();
     std::string source = kSource;
-    for (size_t at; (at = source.find("ELEMENTS")) != std::string::npos;) source.replace(at, 8, std::to_string(kElements));
+    for (size_t at; (at = source.find("ELEMENTS")) != std::string::npos;)
+      source.replace(at, 8, std::to_string(kElements));
     const auto image = compiler->CompileKernel({"twice", source, artifact->target, false});
     ASSERT_THAT(image, IsOk());
     artifact->kernels = {*image, *image};

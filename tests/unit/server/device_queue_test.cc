@@ -55,7 +55,8 @@ TEST(DeviceQueueTest, FullQueueRefusesAtOnce) {
 TEST(DeviceQueueTest, DeadlineAndCancellationEndTheWait) {
   DeviceQueue queue(10);
   ASSERT_THAT(queue.Enter(kNever, nullptr), IsOk());
-  EXPECT_THAT(queue.Enter(absl::Now() + absl::Milliseconds(20), nullptr), StatusIs(absl::StatusCode::kDeadlineExceeded, "deadline"));
+  EXPECT_THAT(queue.Enter(absl::Now() + absl::Milliseconds(20), nullptr),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "deadline"));
   int calls = 0;
   EXPECT_THAT(queue.Enter(kNever, [&] { return ++calls < 3 ? absl::OkStatus() : absl::CancelledError("gone"); }),
               StatusIs(absl::StatusCode::kCancelled, "gone"));

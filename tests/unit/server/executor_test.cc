@@ -133,19 +133,23 @@ TEST(ExecutorTest, UnalignedInputIsMoved) {
   const Tensor x = Tensor::Borrow(DType::kF32, {4}, data, storage);
   const auto execution = executor->Execute(*artifact, {x}, {});
   ASSERT_THAT(execution, IsOk());
-  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(execution->outputs[0].GetDouble(i), 2 * data[i] + static_cast<float>(i + 1));
+  for (int64_t i = 0; i < 4; ++i)
+    EXPECT_EQ(execution->outputs[0].GetDouble(i), 2 * data[i] + static_cast<float>(i + 1));
 }
 
 TEST(ExecutorTest, InputsThatDoNotFitAreNamed) {
   const auto executor = CpuExecutor();
   const auto artifact = AxpyArtifact(3);
   ASSERT_THAT(artifact, IsOk());
-  EXPECT_THAT(executor->Execute(*artifact, {}, {}), StatusIs(absl::StatusCode::kInvalidArgument, "takes 1 inputs, got 0"));
+  EXPECT_THAT(executor->Execute(*artifact, {}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "takes 1 inputs, got 0"));
   const auto wrong_shape = executor->Execute(*artifact, {Floats({1, 2})}, {});
-  EXPECT_THAT(wrong_shape, StatusIs(absl::StatusCode::kInvalidArgument, "input 'x': the graph takes f32[3], got f32[2]"));
+  EXPECT_THAT(wrong_shape,
+              StatusIs(absl::StatusCode::kInvalidArgument, "input 'x': the graph takes f32[3], got f32[2]"));
   EXPECT_EQ(GetErrorReason(wrong_shape.status()), ErrorReason::kTensorMismatch);
   EXPECT_EQ(GetErrorSubject(wrong_shape.status()), "inputs.x");
-  EXPECT_THAT(executor->Execute(*artifact, {Tensor::Allocate(DType::kI32, {3})}, {}), StatusIs(absl::StatusCode::kInvalidArgument, "i32[3]"));
+  EXPECT_THAT(executor->Execute(*artifact, {Tensor::Allocate(DType::kI32, {3})}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "i32[3]"));
 }
 
 TEST(ExecutorTest, TargetWithoutADeviceSaysWhy) {
@@ -166,7 +170,8 @@ TEST(ExecutorTest, DeviceThatDoesNotExistIsFailedPrecondition) {
   ASSERT_THAT(artifact, IsOk());
   ExecuteOptions options;
   options.device = 3;
-  EXPECT_THAT(executor->Execute(*artifact, {Floats({1})}, options), StatusIs(absl::StatusCode::kFailedPrecondition, "no device 3"));
+  EXPECT_THAT(executor->Execute(*artifact, {Floats({1})}, options),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "no device 3"));
 }
 
 TEST(ExecutorTest, BusyDeviceHonoursQueueBoundDeadlineAndCancellation) {
@@ -205,7 +210,8 @@ TEST(ExecutorTest, DeadlineInThePastRunsNothing) {
   ASSERT_THAT(artifact, IsOk());
   ExecuteOptions options;
   options.deadline = absl::Now() - absl::Seconds(1);
-  EXPECT_THAT(executor->Execute(*artifact, {Floats({1})}, options), StatusIs(absl::StatusCode::kDeadlineExceeded, "deadline"));
+  EXPECT_THAT(executor->Execute(*artifact, {Floats({1})}, options),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "deadline"));
   EXPECT_EQ(executor->Devices()[0].executions, 0);
 }
 

@@ -39,12 +39,13 @@ class FakeDevice : public launch::Device {
   absl::StatusOr<std::shared_ptr<void>> Allocate(int64_t) override { return absl::UnimplementedError(""); }
   absl::Status CopyToDevice(void*, const void*, int64_t) override { return absl::UnimplementedError(""); }
   absl::Status CopyToHost(void*, const void*, int64_t) override { return absl::UnimplementedError(""); }
-  absl::Status Run(const launch::LoadedArtifact&, absl::Span<void* const>, absl::Span<void* const>, const launch::StopCheck&) override {
+  absl::Status Run(const launch::LoadedArtifact&, absl::Span<void* const>, absl::Span<void* const>,
+                   const launch::StopCheck&) override {
     return absl::UnimplementedError("");
   }
   absl::Status Synchronize() override { return absl::OkStatus(); }
-  absl::StatusOr<std::vector<double>> Time(const launch::LoadedArtifact&, absl::Span<void* const>, absl::Span<void* const>, int, int,
-                                           bool) override {
+  absl::StatusOr<std::vector<double>> Time(const launch::LoadedArtifact&, absl::Span<void* const>,
+                                           absl::Span<void* const>, int, int, bool) override {
     return absl::UnimplementedError("");
   }
   absl::StatusOr<double> MeasureCopyRate(int64_t) override { return absl::UnimplementedError(""); }

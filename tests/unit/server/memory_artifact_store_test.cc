@@ -37,7 +37,8 @@ TEST(MemoryArtifactStoreTest, WhatIsPutIsFoundAsAMemoryHit) {
 TEST(MemoryArtifactStoreTest, LeastRecentlyUsedGoesFirst) {
   const int64_t each = ArtifactMemoryBytes(*StoredArtifact(KeyOf(1), std::string(10000, 'a')));
   const auto store = MakeMemoryStore(3 * each);
-  for (int n = 1; n <= 3; ++n) ASSERT_THAT(store->Put(KeyOf(n), StoredArtifact(KeyOf(n), std::string(10000, 'a'))), IsOk());
+  for (int n = 1; n <= 3; ++n)
+    ASSERT_THAT(store->Put(KeyOf(n), StoredArtifact(KeyOf(n), std::string(10000, 'a'))), IsOk());
   ASSERT_TRUE(Has(*store, 1));
   ASSERT_THAT(store->Put(KeyOf(4), StoredArtifact(KeyOf(4), std::string(10000, 'a'))), IsOk());
   EXPECT_TRUE(Has(*store, 1));

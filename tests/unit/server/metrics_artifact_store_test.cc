@@ -21,7 +21,8 @@ TEST(MetricsArtifactStoreTest, HitsMissesBuildsAndErrorsAreCounted) {
   ASSERT_THAT(store->GetOrBuild(KeyOf(1), build), IsOk());  // miss, build
   ASSERT_THAT(store->GetOrBuild(KeyOf(1), build), IsOk());  // hit
   ASSERT_THAT(store->Get(KeyOf(1)), IsOk());                // hit
-  EXPECT_FALSE(store->GetOrBuild(KeyOf(2), [] { return absl::StatusOr<ArtifactPtr>(absl::InternalError("compiler")); }).ok());
+  EXPECT_FALSE(
+      store->GetOrBuild(KeyOf(2), [] { return absl::StatusOr<ArtifactPtr>(absl::InternalError("compiler")); }).ok());
   inner.status = absl::InternalError("disk");
   EXPECT_FALSE(store->Put(KeyOf(3), StoredArtifact(KeyOf(3), "kernel")).ok());
   StoreStats stats;

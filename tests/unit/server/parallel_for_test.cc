@@ -46,9 +46,10 @@ TEST_P(ParallelForTest, EachItemIsCoveredOnceInContiguousEqualChunks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ParallelForTest,
-                         ::testing::Values(Case{1, 100, 1, 1}, Case{4, 0, 1, 0}, Case{4, 1, 1, 1}, Case{4, 3, 1, 3}, Case{4, 100, 1, 4},
-                                           Case{4, 101, 1, 4}, Case{4, 100, 50, 2}, Case{4, 99, 50, 1}, Case{4, 100, 1000, 1},
-                                           Case{4, 100, 0, 4}, Case{3, int64_t{1} << 40, 1, 3}, Case{64, 1000, 1, 64}));
+                         ::testing::Values(Case{1, 100, 1, 1}, Case{4, 0, 1, 0}, Case{4, 1, 1, 1}, Case{4, 3, 1, 3},
+                                           Case{4, 100, 1, 4}, Case{4, 101, 1, 4}, Case{4, 100, 50, 2},
+                                           Case{4, 99, 50, 1}, Case{4, 100, 1000, 1}, Case{4, 100, 0, 4},
+                                           Case{3, int64_t{1} << 40, 1, 3}, Case{64, 1000, 1, 64}));
 
 TEST(ParallelForStressTest, ManyShortLoopsInARowLoseNoItem) {
   ParallelFor parallel_for(4);

@@ -147,9 +147,13 @@ TEST_F(RocksDbArtifactStoreTest, MissingBlobIsAMiss) {
 
 TEST_F(RocksDbArtifactStoreTest, LeastRecentlyUsedEntriesGoWhenTheCapacityIsReached) {
   Open(60000);
-  for (int n = 1; n <= 4; ++n) ASSERT_THAT(store_->Put(KeyOf(n), StoredArtifact(KeyOf(n), std::string(10000, static_cast<char>('a' + n)))), IsOk());
+  for (int n = 1; n <= 4; ++n)
+    ASSERT_THAT(store_->Put(KeyOf(n), StoredArtifact(KeyOf(n), std::string(10000, static_cast<char>('a' + n)))),
+                IsOk());
   ASSERT_TRUE(Has(1));
-  for (int n = 5; n <= 6; ++n) ASSERT_THAT(store_->Put(KeyOf(n), StoredArtifact(KeyOf(n), std::string(10000, static_cast<char>('a' + n)))), IsOk());
+  for (int n = 5; n <= 6; ++n)
+    ASSERT_THAT(store_->Put(KeyOf(n), StoredArtifact(KeyOf(n), std::string(10000, static_cast<char>('a' + n)))),
+                IsOk());
   EXPECT_TRUE(Has(1));
   EXPECT_FALSE(Has(2));
   EXPECT_TRUE(Has(6));
@@ -169,11 +173,14 @@ TEST_F(RocksDbArtifactStoreTest, DirectoryThatIsInUseIsAnErrorAndLeftAlone) {
 
 TEST_F(RocksDbArtifactStoreTest, NewerFormatIsMovedAside) {
   ASSERT_THAT(store_->Put(KeyOf(1), StoredArtifact(KeyOf(1), "kernel")), IsOk());
-  ChangeRecords("version", [](rocksdb::DB& db, const std::string& key, const std::string&) { ASSERT_TRUE(db.Put({}, key, "999").ok()); });
+  ChangeRecords("version", [](rocksdb::DB& db, const std::string& key, const std::string&) {
+    ASSERT_TRUE(db.Put({}, key, "999").ok());
+  });
   Open();
   EXPECT_FALSE(Has(1));
   int asides = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(parent_)) asides += entry.path().string().find(".broken-") != std::string::npos;
+  for (const auto& entry : std::filesystem::directory_iterator(parent_))
+    asides += entry.path().string().find(".broken-") != std::string::npos;
   EXPECT_EQ(asides, 1);
 }
 
@@ -181,7 +188,8 @@ TEST_F(RocksDbArtifactStoreTest, BrokenDatabaseIsMovedAside) {
   ASSERT_THAT(store_->Put(KeyOf(1), StoredArtifact(KeyOf(1), "kernel")), IsOk());
   store_.reset();
   for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
-    if (entry.path().filename().string().starts_with("MANIFEST")) std::ofstream(entry.path(), std::ios::trunc) << "not a manifest";
+    if (entry.path().filename().string().starts_with("MANIFEST"))
+      std::ofstream(entry.path(), std::ios::trunc) << "not a manifest";
   }
   Open();
   EXPECT_FALSE(Has(1));

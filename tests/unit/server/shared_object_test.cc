@@ -19,7 +19,8 @@ using Answer = int (*)();
 
 absl::StatusOr<std::string> CompileAnswer(int value) {
   const auto compiler = compiler::MakeHostCompiler("", "");
-  const auto image = compiler->CompileKernel({"answer", absl::StrCat("extern \"C\" int answer() { return ", value, "; }"), Target::Cpu(), false});
+  const auto image = compiler->CompileKernel(
+      {"answer", absl::StrCat("extern \"C\" int answer() { return ", value, "; }"), Target::Cpu(), false});
   if (!image.ok()) return image.status();
   return image->bytes;
 }

@@ -72,7 +72,8 @@ TEST_F(SingleFlightArtifactStoreTest, DifferentKeysAreBuiltAtTheSameTime) {
     EXPECT_THAT(found, IsOk());
   });
   first_building.WaitForNotification();
-  EXPECT_THAT(store_->GetOrBuild(KeyOf(2), [] { return absl::StatusOr<ArtifactPtr>(StoredArtifact(KeyOf(2), "b")); }), IsOk());
+  EXPECT_THAT(store_->GetOrBuild(KeyOf(2), [] { return absl::StatusOr<ArtifactPtr>(StoredArtifact(KeyOf(2), "b")); }),
+              IsOk());
   second_done.Notify();
   first.join();
 }
@@ -126,7 +127,9 @@ TEST_F(SingleFlightArtifactStoreTest, ErrorIsSharedWithThoseWhoWaitAndNotKept) {
   EXPECT_THAT(result.leader, StatusIs(absl::StatusCode::kInternal, "compiler"));
   EXPECT_THAT(result.follower, StatusIs(absl::StatusCode::kInternal, "compiler"));
   EXPECT_EQ(result.follower_builds, 0);
-  EXPECT_THAT(store_->GetOrBuild(KeyOf(1), [] { return absl::StatusOr<ArtifactPtr>(StoredArtifact(KeyOf(1), "kernel")); }), IsOk());
+  EXPECT_THAT(
+      store_->GetOrBuild(KeyOf(1), [] { return absl::StatusOr<ArtifactPtr>(StoredArtifact(KeyOf(1), "kernel")); }),
+      IsOk());
 }
 
 TEST_F(SingleFlightArtifactStoreTest, CancelledLeaderIsReplacedByAFollower) {

@@ -52,9 +52,11 @@ TEST_P(LayOutTest, ElementsLieWhereTheStridesSay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Strides, LayOutTest,
-                         ::testing::Values(LayoutCase{{2, 3}, {3, 1}, {1, 2, 3, 4, 5, 6}}, LayoutCase{{2, 3}, {1, 2}, {1, 4, 2, 5, 3, 6}},
-                                           LayoutCase{{2, 2}, {4, 1}, {1, 2, 0, 0, 3, 4}}, LayoutCase{{3}, {2}, {1, 0, 2, 0, 3}},
-                                           LayoutCase{{3}, {0}, {3}}, LayoutCase{{2, 0, 3}, {1, 1, 1}, {}}, LayoutCase{{}, {}, {1}},
+                         ::testing::Values(LayoutCase{{2, 3}, {3, 1}, {1, 2, 3, 4, 5, 6}},
+                                           LayoutCase{{2, 3}, {1, 2}, {1, 4, 2, 5, 3, 6}},
+                                           LayoutCase{{2, 2}, {4, 1}, {1, 2, 0, 0, 3, 4}},
+                                           LayoutCase{{3}, {2}, {1, 0, 2, 0, 3}}, LayoutCase{{3}, {0}, {3}},
+                                           LayoutCase{{2, 0, 3}, {1, 1, 1}, {}}, LayoutCase{{}, {}, {1}},
                                            LayoutCase{{2, 1, 2}, {2, 50, 1}, {1, 2, 3, 4}},
                                            LayoutCase{{2, 2, 2}, {1, 2, 4}, {1, 5, 3, 7, 2, 6, 4, 8}}));
 

@@ -20,7 +20,8 @@ inline Fingerprint KeyOf(int n) {
 }
 
 // A valid artifact whose kernel is `kernel_bytes`, which is no code: for caches.
-inline ArtifactPtr StoredArtifact(const Fingerprint& key, const std::string& kernel_bytes, const std::string& identity = "compiler 1") {
+inline ArtifactPtr StoredArtifact(const Fingerprint& key, const std::string& kernel_bytes,
+                                  const std::string& identity = "compiler 1") {
   auto artifact = std::make_shared<Artifact>();
   artifact->fingerprint = key;
   artifact->canonical_graph = "graph";

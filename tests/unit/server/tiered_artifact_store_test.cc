@@ -18,7 +18,8 @@ class TieredArtifactStoreTest : public ::testing::Test {
  protected:
   FakeStoreState fast_;
   FakeStoreState slow_;
-  std::unique_ptr<ArtifactStore> store_ = MakeTieredStore(std::make_unique<FakeArtifactStore>(fast_), std::make_unique<FakeArtifactStore>(slow_));
+  std::unique_ptr<ArtifactStore> store_ =
+      MakeTieredStore(std::make_unique<FakeArtifactStore>(fast_), std::make_unique<FakeArtifactStore>(slow_));
   const ArtifactPtr artifact_ = StoredArtifact(KeyOf(1), "kernel");
 };
 
