@@ -65,6 +65,9 @@ int Run(ServerFlags flags, const sigset_t& signals) {
   absl::StatusOr<std::unique_ptr<fuseline::Engine>> engine = fuseline::Engine::Create(flags.engine);
   if (!engine.ok()) return fail("engine-failed", engine.status());
   LogTargets(logger, **engine);
+  for (const std::string& warning : (*engine)->Info().warnings) {
+    logger.Log(LogLevel::kWarning, "degraded", {{"reason", warning}});
+  }
   flags.server.log = [&logger](const fuseline::service::CallRecord& record) { logger.LogCall(record); };
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(**engine, flags.server);
   if (!server.ok()) return fail("listen-failed", server.status());

@@ -1,5 +1,6 @@
 // An engine in this process does the work. The only file of client/ that includes the engine.
 #include <algorithm>
+#include <iostream>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -164,6 +165,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeLocalBackend(const BackendOptions& 
   engine_options.cache_dir = options.cache_dir;
   engine_options.executor.cpu_threads = options.device_threads;
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(engine_options));
+  for (const std::string& warning : engine->Info().warnings) std::cerr << "warning: " << warning << "\n";
   return std::unique_ptr<Backend>(new LocalBackend(std::move(engine)));
 }
 

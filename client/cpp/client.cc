@@ -107,7 +107,8 @@ class Client::Impl {
     arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
     // gRPC waits a second before it connects again; a server that restarts is back sooner.
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+    // This one is also how long an attempt to connect may take: a distant or busy server needs more than the backoff.
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10000);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
     const std::shared_ptr<grpc::Channel> channel =
         grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);

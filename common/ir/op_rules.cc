@@ -132,11 +132,33 @@ absl::StatusOr<std::vector<int64_t>> NormalizeDims(const std::vector<int64_t>* d
   return result;
 }
 
+namespace {
+
+// The least magnitude that rounds to infinity: the largest finite value and half of its unit in the last place.
+double OverflowOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return 0x1.ffffffp127;
+    case DType::kF16:
+      return 65520.0;
+    case DType::kBF16:
+      return 0x1.ffp127;
+    default:
+      return std::numeric_limits<double>::infinity();
+  }
+}
+
+}  // namespace
+
 absl::Status CheckLiteral(const Literal& literal, DType dtype) {
   const bool is_bool = literal.kind == Literal::Kind::kBool;
   switch (GetDTypeKind(dtype)) {
-    case DTypeKind::kFloat:
-      return is_bool ? DoesNotFit(literal, dtype) : absl::OkStatus();
+    case DTypeKind::kFloat: {
+      // A finite number that rounds to infinity is not held; one that loses digits is rounded. f8 saturates.
+      const bool overflows =
+          !IsF8(dtype) && std::isfinite(literal.AsDouble()) && std::abs(literal.AsDouble()) >= OverflowOf(dtype);
+      return is_bool || overflows ? DoesNotFit(literal, dtype) : absl::OkStatus();
+    }
     case DTypeKind::kBool:
       return is_bool ? absl::OkStatus() : DoesNotFit(literal, dtype);
     case DTypeKind::kInteger: {

@@ -46,7 +46,7 @@ class EngineImpl final : public Engine {
       if (disk.ok()) {
         store = cache::MakeTieredStore(std::move(store), *std::move(disk));
       } else {
-        cache_warning_ = absl::StrCat("serving without the disk cache: ", disk.status().message().data());
+        cache_warning_ = absl::StrCat("serving without the disk cache: ", std::string(disk.status().message()));
       }
     }
     store_ = cache::MakeSingleFlightStore(
