@@ -477,7 +477,6 @@ void RemoveDeadCode(KernelBody& body) {
     }
   }
   std::vector<int32_t> renamed(body.instrs.size(), -1);
-  std::vector<int32_t> reduction_renamed(body.reductions.size(), -1);
   std::vector<int32_t> param_renamed(body.params.size(), -1);
   std::vector<BodyInstr> instrs;
   std::vector<BodyReduction> reductions;

@@ -42,9 +42,6 @@ class ValueNames {
   std::vector<std::string> names_;
 };
 
-// "mul %v0, add %v1": what the kernel computes, from the hints.
-std::string DescribeKernel(const ScheduledKernel& kernel);
-
 class StatementEmitter {
  public:
   // How an operand that is not computed in the current scope is written, or "" to use its plain name.

@@ -477,14 +477,12 @@ class CudaEmitter {
       out_.Line("constexpr int lane = 0;");
     }
     for (int32_t i : taken) {
-      const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
       if (k_.vector_load[static_cast<size_t>(i)]) {
         out_.Line(emit_.DefineLoad(i, absl::StrCat(emit_.name(i), "_held[", in_chunk_, "].lane[lane]")));
       } else {
         out_.Line(absl::StrCat("const ", emit_.TypeOf(i), " ", emit_.name(i), " = ", emit_.name(i), "_held[", in_chunk_,
                                "][", k_.lanes > 1 ? "lane" : "0", "];"));
       }
-      (void)instr;
     }
     for (int32_t i : instrs) {
       if (k_.lanes == 1 || !SameForAllLanes(i)) LaneStatement(i);
