@@ -58,7 +58,7 @@ class LocalBackend : public Backend {
   absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs) override {
     FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> ordered, InGraphOrder(request.graph, inputs));
-    FUSELINE_ASSIGN_OR_RETURN(fuseline::ExecuteResult executed, engine_->Execute(request, ordered, {}));
+    FUSELINE_ASSIGN_OR_RETURN(fuseline::ExecuteResult executed, engine_->Execute(request, executor::Arguments(ordered), {}));
     ExecuteResult result;
     result.summary = Summarize(executed.compiled);
     for (size_t i = 0; i < executed.execution.outputs.size(); ++i) {

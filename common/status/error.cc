@@ -12,7 +12,7 @@ namespace {
 constexpr char kReasonUrl[] = "type.fuseline.dev/ErrorReason";
 constexpr char kSubjectUrl[] = "type.fuseline.dev/ErrorSubject";
 // The last reason of the enum: what a payload may hold.
-constexpr int kMaxReason = static_cast<int>(ErrorReason::kInputOutput);
+constexpr int kMaxReason = static_cast<int>(ErrorReason::kQuota);
 
 }  // namespace
 
@@ -60,6 +60,10 @@ std::string_view ErrorReasonName(ErrorReason reason) {
       return "CASE_FILE";
     case ErrorReason::kInputOutput:
       return "INPUT_OUTPUT";
+    case ErrorReason::kHandleTaken:
+      return "HANDLE_TAKEN";
+    case ErrorReason::kQuota:
+      return "QUOTA";
   }
   return "UNSPECIFIED";
 }

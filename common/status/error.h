@@ -35,6 +35,8 @@ enum class ErrorReason : int {
   kCancelled = 18,          // CANCELLED or DEADLINE_EXCEEDED
   kCaseFile = 19,           // INVALID_ARGUMENT: a case file is malformed
   kInputOutput = 20,        // a file can't be read or written
+  kHandleTaken = 21,        // ALREADY_EXISTS: another tensor has this handle
+  kQuota = 22,              // RESOURCE_EXHAUSTED: the owner's or the store's room for tensors is used up
 };
 
 // "GRAPH_TYPE_MISMATCH" and so on.

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "common/status/status_macros.h"
 
 namespace fuseline::cache {
@@ -23,11 +24,14 @@ std::string_view OutcomeName(Outcome outcome) {
   return "unknown";
 }
 
-absl::StatusOr<Lookup> ArtifactStore::GetOrBuild(const Fingerprint& key, const Builder& build) {
+absl::StatusOr<Lookup> ArtifactStore::GetOrBuild(const Fingerprint& key, const Builder& build,
+                                                 const WaitOptions& wait) {
   absl::StatusOr<Lookup> found = Get(key);
   if (found.ok() && found->artifact != nullptr) return found;
   Lookup built;
-  FUSELINE_ASSIGN_OR_RETURN(built.artifact, build());
+  const absl::Time start = absl::Now();
+  FUSELINE_ASSIGN_OR_RETURN(built.artifact, build(BuildControl{wait.stop}));
+  built.build_time = absl::Now() - start;
   // What can't be kept can still be used; the level that failed has counted it.
   Put(key, built.artifact).IgnoreError();
   return built;

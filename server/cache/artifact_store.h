@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/artifact/artifact.h"
 #include "common/fingerprint/fingerprint.h"
 
@@ -21,6 +22,25 @@ std::string_view OutcomeName(Outcome outcome);  // "miss", "memory-hit", "disk-h
 struct Lookup {
   ArtifactPtr artifact;  // null: not there
   Outcome outcome = Outcome::kMiss;
+  absl::Duration build_time;  // of a kMiss or kJoined: what the build took
+};
+
+// How far a request for an artifact has come. Reported in this order, kQueued and kBuilding only where it is built or
+// joins a build.
+enum class BuildStage : uint8_t { kCacheCheck = 1, kQueued = 2, kBuilding = 3, kDone = 4 };
+
+// How a caller waits for a build.
+struct WaitOptions {
+  absl::Time deadline = absl::InfiniteFuture();
+  std::function<absl::Status()> stop;             // asked now and then; the status to give up with; may be empty
+  std::function<void(BuildStage)> on_stage = {};  // called on the caller's thread; may be empty
+};
+
+// What a build is told while it runs.
+struct BuildControl {
+  // OK, or the status to stop with, since nobody waits for the build any more. To be asked between stages; may be
+  // empty.
+  std::function<absl::Status()> stop;
 };
 
 struct LevelStats {
@@ -32,6 +52,8 @@ struct LevelStats {
   int64_t corrupt = 0;  // dropped because a check failed
   int64_t evictions = 0;
   int64_t errors = 0;  // reads or writes that failed; the service went on without this level
+  bool available = true;
+  std::string reason;  // why it is not
 };
 
 struct StoreStats {
@@ -40,7 +62,8 @@ struct StoreStats {
   int64_t joins = 0;   // requests that shared another's build
 };
 
-using Builder = std::function<absl::StatusOr<ArtifactPtr>()>;
+// It may outlive the caller of GetOrBuild, so it owns all that it needs.
+using Builder = std::function<absl::StatusOr<ArtifactPtr>(const BuildControl&)>;
 
 // Thread-safe. A level that fails is passed over: an error of the disk never fails a request.
 class ArtifactStore {
@@ -53,7 +76,7 @@ class ArtifactStore {
   // Adds the statistics of this store and those inside it.
   virtual void AddStats(StoreStats& stats) const = 0;
   // Get, or build and Put. The single-flight decorator makes it one build however many ask.
-  virtual absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build);
+  virtual absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build, const WaitOptions& wait = {});
 };
 
 // Level 0: least recently used by bytes.

@@ -23,12 +23,15 @@ class MetricsArtifactStore : public ArtifactStore {
   }
   absl::Status Delete(const Fingerprint& key) override { return inner_->Delete(key); }
 
-  absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build) override {
-    absl::StatusOr<Lookup> found = inner_->GetOrBuild(key, [&] {
-      absl::StatusOr<ArtifactPtr> built = build();
-      if (built.ok()) ++builds_;
-      return built;
-    });
+  absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build, const WaitOptions& wait) override {
+    absl::StatusOr<Lookup> found = inner_->GetOrBuild(
+        key,
+        [&](const BuildControl& control) {
+          absl::StatusOr<ArtifactPtr> built = build(control);
+          if (built.ok()) ++builds_;
+          return built;
+        },
+        wait);
     Count(found);
     return found;
   }

@@ -22,7 +22,7 @@ class SingleFlightArtifactStore : public ArtifactStore {
   absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override { return inner_->Put(key, artifact); }
   absl::Status Delete(const Fingerprint& key) override { return inner_->Delete(key); }
 
-  absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build) override {
+  absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build, const WaitOptions& wait) override {
     // Hits need no coordination.
     absl::StatusOr<Lookup> found = inner_->Get(key);
     if (found.ok() && found->artifact != nullptr) return found;
@@ -30,7 +30,7 @@ class SingleFlightArtifactStore : public ArtifactStore {
       const auto [flight, is_leader] = Join(key);
       if (is_leader) {
         // Looks again: a flight may have landed between our look and our taking off.
-        absl::StatusOr<Lookup> result = inner_->GetOrBuild(key, build);
+        absl::StatusOr<Lookup> result = inner_->GetOrBuild(key, build, wait);
         Land(key, *flight, result);
         return result;
       }

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -14,14 +13,12 @@
 
 #include <algorithm>
 #include <string_view>
-#include <utility>
 
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/status/error.h"
 #include "common/status/str_cat.h"
-
-extern char** environ;
+#include "server/compiler/spawn_process.h"
 
 namespace fuseline::compiler {
 namespace {
@@ -29,57 +26,6 @@ namespace {
 absl::Status CanNotStart(const std::string& program, std::string_view step, int error) {
   return MakeError(absl::StatusCode::kInternal, ErrorReason::kCompilerFailed, program,
                    StrCat("can't run '", program, "': ", step, ": ", strerror(error)));
-}
-
-// This process's environment with `extra` in place of variables of the same name.
-std::vector<std::string> MergeEnvironment(const std::vector<std::string>& extra) {
-  const auto name_of = [](std::string_view entry) { return entry.substr(0, entry.find('=')); };
-  std::vector<std::string> merged;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const bool replaced =
-        std::any_of(extra.begin(), extra.end(), [&](const std::string& e) { return name_of(e) == name_of(*entry); });
-    if (!replaced) merged.emplace_back(*entry);
-  }
-  merged.insert(merged.end(), extra.begin(), extra.end());
-  return merged;
-}
-
-std::vector<char*> Pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (const std::string& s : strings) pointers.push_back(const_cast<char*>(s.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-// Starts `argv` with its output on `output_fd`, in a process group of its own. Returns an errno value.
-int Spawn(const std::vector<std::string>& argv, const std::vector<std::string>& environment, int output_fd,
-          pid_t& pid) {
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output_fd, 1);
-  posix_spawn_file_actions_adddup2(&actions, output_fd, 2);
-#if defined(__GLIBC_PREREQ)
-#if __GLIBC_PREREQ(2, 34)
-  posix_spawn_file_actions_addclosefrom_np(&actions,
-                                           3);  // sockets and databases of the server are none of its business
-#endif
-#endif
-  sigset_t signals;
-  sigemptyset(&signals);
-  posix_spawnattr_setsigmask(&attributes, &signals);
-  sigaddset(&signals, SIGPIPE);
-  posix_spawnattr_setsigdefault(&attributes, &signals);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  const std::vector<char*> arguments = Pointers(argv);
-  const std::vector<char*> variables = Pointers(environment);
-  const int error = posix_spawn(&pid, argv[0].c_str(), &actions, &attributes, arguments.data(), variables.data());
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  return error;
 }
 
 // Reads until every writer has closed its end. False where the deadline came first.
@@ -119,8 +65,14 @@ absl::StatusOr<ChildProcessResult> RunChildProcess(const std::vector<std::string
   int pipe_fds[2];
   if (pipe2(pipe_fds, O_CLOEXEC) != 0) return CanNotStart(argv[0], "pipe", errno);
   const absl::Time deadline = absl::Now() + options.time_limit;
+  SpawnOptions spawn;
+  spawn.argv = argv;
+  spawn.environment = options.environment;
+  spawn.output_fd = pipe_fds[1];
+  spawn.error_fd = pipe_fds[1];
+  spawn.own_group = options.own_group;
   pid_t pid = -1;
-  const int error = Spawn(argv, MergeEnvironment(options.environment), pipe_fds[1], pid);
+  const int error = SpawnProcess(spawn, pid);
   close(pipe_fds[1]);
   if (error != 0) {
     close(pipe_fds[0]);
@@ -138,7 +90,7 @@ absl::StatusOr<ChildProcessResult> RunChildProcess(const std::vector<std::string
                        WaitForExit(pid, deadline, wait_status);
   close(pipe_fds[0]);
   if (!in_time) {
-    kill(-pid, SIGKILL);
+    kill(options.own_group ? -pid : pid, SIGKILL);
     while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) {
     }
     return MakeError(absl::StatusCode::kDeadlineExceeded, ErrorReason::kCompilerFailed, argv[0],

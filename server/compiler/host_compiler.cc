@@ -56,10 +56,6 @@ constexpr const char* kLibraries[] = {"-lm", "-lc", "-lgcc"};
 constexpr const char* kGccFlags[] = {"-fno-thread-jumps"};
 constexpr const char* kClangFlags[] = {"-fveclib=libmvec"};
 
-// Generous: a kernel takes 30 to 300 ms. It bounds what a compiler that hangs or runs away can cost.
-constexpr absl::Duration kTimeLimit = absl::Seconds(60);
-constexpr int64_t kMemoryLimitBytes = 8ll << 30;
-
 template <size_t N>
 void Append(std::vector<std::string>& list, const char* const (&items)[N]) {
   list.insert(list.end(), std::begin(items), std::end(items));
@@ -112,8 +108,8 @@ absl::StatusOr<Toolchain> FindToolchain(const std::string& compiler) {
 
 class HostCompiler : public KernelCompiler {
  public:
-  HostCompiler(std::string compiler, std::string scratch_dir)
-      : compiler_(std::move(compiler)), scratch_dir_(std::move(scratch_dir)) {}
+  HostCompiler(std::string compiler, std::string scratch_dir, const CompilerLimits& limits)
+      : compiler_(std::move(compiler)), scratch_dir_(std::move(scratch_dir)), limits_(limits) {}
 
   absl::Status Available() const override { return Found().status(); }
 
@@ -133,8 +129,9 @@ class HostCompiler : public KernelCompiler {
     argv.insert(argv.end(), {"-o", output, input});
     Append(argv, kLibraries);
     ChildProcessOptions options;
-    options.time_limit = kTimeLimit;
-    options.memory_limit_bytes = kMemoryLimitBytes;
+    options.time_limit = limits_.time;
+    options.memory_limit_bytes = limits_.memory_bytes;
+    options.own_group = limits_.own_process_group;
     // The compiler's own temporary files go with the folder, even where it is killed.
     options.environment = {"LC_ALL=C", StrCat("TMPDIR=", folder.path())};
     const absl::StatusOr<ChildProcessResult> result = RunChildProcess(argv, options);
@@ -202,6 +199,7 @@ class HostCompiler : public KernelCompiler {
 
   const std::string compiler_;
   const std::string scratch_dir_;
+  const CompilerLimits limits_;
   mutable absl::once_flag toolchain_once_;
   mutable absl::StatusOr<Toolchain> toolchain_ = absl::UnknownError("");  // written once, by toolchain_once_
   mutable absl::once_flag identity_once_;
@@ -210,8 +208,9 @@ class HostCompiler : public KernelCompiler {
 
 }  // namespace
 
-std::unique_ptr<KernelCompiler> MakeHostCompiler(std::string compiler, std::string scratch_dir) {
-  return std::make_unique<HostCompiler>(std::move(compiler), std::move(scratch_dir));
+std::unique_ptr<KernelCompiler> MakeHostCompiler(std::string compiler, std::string scratch_dir,
+                                                 const CompilerLimits& limits) {
+  return std::make_unique<HostCompiler>(std::move(compiler), std::move(scratch_dir), limits);
 }
 
 }  // namespace fuseline::compiler

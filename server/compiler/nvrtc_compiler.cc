@@ -22,13 +22,13 @@ constexpr const char* kFastFlag = "--use_fast_math";
 // NVRTC has a cache of its own from 12.9 on; a hit in it would leave out what ptxas says of registers and spills.
 constexpr const char* kNoCacheFlag = "--no-cache";
 constexpr const char* kCommonFlags[] = {"--std=c++17", "--ptxas-options=-v"};
-constexpr absl::Duration kTimeLimit = absl::Seconds(120);
 
 // A program object with its destructor. NVRTC calls back now and then during a compilation; that is where the time
 // limit is kept.
 class Program {
  public:
-  explicit Program(const NvrtcLibrary& nvrtc) : nvrtc_(nvrtc), deadline_(absl::Now() + kTimeLimit) {}
+  Program(const NvrtcLibrary& nvrtc, absl::Duration time_limit)
+      : nvrtc_(nvrtc), time_limit_(time_limit), deadline_(absl::Now() + time_limit) {}
   ~Program() {
     if (program_ != nullptr) nvrtc_.DestroyProgram(&program_);
   }
@@ -74,13 +74,14 @@ class Program {
 
   absl::Status Failed(const KernelSource& source, int result, const std::string& detail) const {
     const std::string what = result == NvrtcLibrary::kCancelled
-                                 ? StrCat("not done after ", absl::FormatDuration(kTimeLimit))
+                                 ? StrCat("not done after ", absl::FormatDuration(time_limit_))
                                  : std::string(nvrtc_.GetErrorString(result));
     return MakeError(absl::StatusCode::kInternal, ErrorReason::kCompilerFailed, source.entry,
                      StrCat("kernel '", source.entry, "': ", nvrtc_.version(), ": ", what, ": ", detail));
   }
 
   const NvrtcLibrary& nvrtc_;
+  const absl::Duration time_limit_;
   const absl::Time deadline_;
   NvrtcProgram* program_ = nullptr;
   std::string log_;
@@ -88,14 +89,15 @@ class Program {
 
 class NvrtcCompiler : public KernelCompiler {
  public:
-  explicit NvrtcCompiler(std::vector<std::string> search_paths) : search_paths_(std::move(search_paths)) {}
+  NvrtcCompiler(std::vector<std::string> search_paths, const CompilerLimits& limits)
+      : search_paths_(std::move(search_paths)), limits_(limits) {}
 
   absl::Status Available() const override { return Library().status(); }
 
   absl::StatusOr<KernelImage> CompileKernel(const KernelSource& source) override {
     FUSELINE_ASSIGN_OR_RETURN(const NvrtcLibrary* nvrtc, Library());
     FUSELINE_RETURN_IF_ERROR(CheckTarget(*nvrtc, source));
-    Program program(*nvrtc);
+    Program program(*nvrtc, limits_.time);
     FUSELINE_RETURN_IF_ERROR(program.Compile(source, Options(*nvrtc, source, "sm_")));
     KernelImage image;
     image.format = ImageFormat::kCubin;
@@ -109,7 +111,7 @@ class NvrtcCompiler : public KernelCompiler {
   absl::StatusOr<std::string> CompileToPtx(const KernelSource& source) override {
     FUSELINE_ASSIGN_OR_RETURN(const NvrtcLibrary* nvrtc, Library());
     FUSELINE_RETURN_IF_ERROR(CheckTarget(*nvrtc, source));
-    Program program(*nvrtc);
+    Program program(*nvrtc, limits_.time);
     FUSELINE_RETURN_IF_ERROR(program.Compile(source, Options(*nvrtc, source, "compute_")));
     FUSELINE_ASSIGN_OR_RETURN(std::string ptx, program.Take(source, nvrtc->GetPTXSize, nvrtc->GetPTX));
     while (!ptx.empty() && ptx.back() == '\0') ptx.pop_back();
@@ -151,6 +153,7 @@ class NvrtcCompiler : public KernelCompiler {
   }
 
   const std::vector<std::string> search_paths_;
+  const CompilerLimits limits_;
   mutable absl::once_flag once_;
   mutable absl::StatusOr<std::unique_ptr<const NvrtcLibrary>> library_ =
       absl::UnknownError("");  // written once, by once_
@@ -158,8 +161,9 @@ class NvrtcCompiler : public KernelCompiler {
 
 }  // namespace
 
-std::unique_ptr<KernelCompiler> MakeNvrtcCompiler(std::vector<std::string> search_paths) {
-  return std::make_unique<NvrtcCompiler>(std::move(search_paths));
+std::unique_ptr<KernelCompiler> MakeNvrtcCompiler(std::vector<std::string> search_paths,
+                                                  const CompilerLimits& limits) {
+  return std::make_unique<NvrtcCompiler>(std::move(search_paths), limits);
 }
 
 }  // namespace fuseline::compiler

@@ -33,7 +33,11 @@ class EngineImpl final : public Engine {
  public:
   EngineImpl(EngineOptions options, std::unique_ptr<compiler::KernelCompiler> nvrtc,
              std::unique_ptr<compiler::KernelCompiler> host, std::unique_ptr<executor::Executor> executor)
-      : options_(std::move(options)), nvrtc_(std::move(nvrtc)), host_(std::move(host)), executor_(std::move(executor)) {
+      : options_(std::move(options)),
+        nvrtc_(std::move(nvrtc)),
+        host_(std::move(host)),
+        executor_(std::move(executor)),
+        tensors_(options_.tensors) {
     threads_ = options_.compile_threads > 0 ? options_.compile_threads
                                             : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   }
@@ -54,9 +58,9 @@ class EngineImpl final : public Engine {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<CompileResult> Compile(const CompileRequest& request) override {
+  absl::StatusOr<CompileResult> Compile(const CompileRequest& request, const cache::WaitOptions& wait) override {
     FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, nullptr));
-    return CompilePrepared(request, prepared);
+    return CompilePrepared(request, prepared, wait);
   }
 
   absl::StatusOr<CompileResult> Find(const Fingerprint& fingerprint) override {
@@ -80,28 +84,32 @@ class EngineImpl final : public Engine {
     return fuseline::ExplainKey(prepared.key);
   }
 
-  absl::StatusOr<ExecuteResult> Execute(const CompileRequest& request, const std::vector<Tensor>& inputs,
+  absl::StatusOr<ExecuteResult> Execute(const CompileRequest& request, const std::vector<executor::Argument>& inputs,
                                         const executor::ExecuteOptions& options) override {
     FUSELINE_RETURN_IF_ERROR(executor_->CanRun(request.target));
     FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, &inputs));
     FUSELINE_RETURN_IF_ERROR(CheckInputs(prepared.graph, inputs));
     ExecuteResult result;
-    FUSELINE_ASSIGN_OR_RETURN(result.compiled, CompilePrepared(request, prepared));
+    FUSELINE_ASSIGN_OR_RETURN(result.compiled,
+                              CompilePrepared(request, prepared, {options.deadline, options.cancelled}));
     FUSELINE_ASSIGN_OR_RETURN(result.execution, executor_->Execute(result.compiled.artifact, inputs, options));
     return result;
   }
 
-  absl::StatusOr<executor::Execution> ExecuteArtifact(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+  absl::StatusOr<executor::Execution> ExecuteArtifact(const ArtifactPtr& artifact,
+                                                      const std::vector<executor::Argument>& inputs,
                                                       const executor::ExecuteOptions& options) override {
     return executor_->Execute(artifact, inputs, options);
   }
 
   absl::StatusOr<VerifyResult> Verify(const CompileRequest& request, const std::vector<Tensor>& inputs,
-                                      const std::vector<Tensor>& expected, const Tolerance& tolerance) override {
-    FUSELINE_ASSIGN_OR_RETURN(ExecuteResult run, Execute(request, inputs, {}));
+                                      const std::vector<Tensor>& expected, const Tolerance& tolerance,
+                                      const executor::ExecuteOptions& options) override {
+    const std::vector<executor::Argument> arguments = executor::Arguments(inputs);
+    FUSELINE_ASSIGN_OR_RETURN(ExecuteResult run, Execute(request, arguments, options));
     VerifyResult result;
     result.compiled = std::move(run.compiled);
-    FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, &inputs));
+    FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, &arguments));
     std::vector<Tensor> want = expected;
     if (want.empty()) {
       FUSELINE_ASSIGN_OR_RETURN(want, reference::Interpret(prepared.graph, inputs, request.options));
@@ -121,8 +129,14 @@ class EngineImpl final : public Engine {
   }
 
   absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
-                                              int warmup, int iterations) override {
-    return executor_->Bench(artifact, inputs, warmup, iterations);
+                                              int warmup, int iterations,
+                                              const executor::ExecuteOptions& options) override {
+    return executor_->Bench(artifact, inputs, warmup, iterations, options);
+  }
+
+  executor::TensorStore& tensors() override { return tensors_; }
+  absl::StatusOr<Tensor> FetchTensor(const executor::StoredTensorPtr& tensor) override {
+    return executor_->Fetch(tensor);
   }
 
   absl::StatusOr<StageDump> DumpStages(const CompileRequest& request) override {
@@ -192,7 +206,8 @@ class EngineImpl final : public Engine {
   compiler::KernelCompiler& CompilerFor(const Target& target) const { return target.is_cuda() ? *nvrtc_ : *host_; }
 
   // `inputs`: where symbols that the request leaves open take their sizes from; may be null.
-  absl::StatusOr<PreparedRequest> Prepare(const CompileRequest& request, const std::vector<Tensor>* inputs) const {
+  absl::StatusOr<PreparedRequest> Prepare(const CompileRequest& request,
+                                          const std::vector<executor::Argument>* inputs) const {
     if (draining_)
       return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "the server is shutting down");
     FUSELINE_RETURN_IF_ERROR(CompilerFor(request.target).Available());
@@ -208,7 +223,7 @@ class EngineImpl final : public Engine {
       SymbolSizes sizes = request.symbols;
       if (inputs != nullptr) {
         std::vector<Shape> shapes;
-        for (const Tensor& t : *inputs) shapes.push_back(t.shape());
+        for (const executor::Argument& t : *inputs) shapes.push_back(t.shape());
         FUSELINE_ASSIGN_OR_RETURN(const SymbolSizes solved, SolveSymbols(request.graph, shapes));
         sizes.insert(solved.begin(), solved.end());
       }
@@ -229,7 +244,7 @@ class EngineImpl final : public Engine {
     return out;
   }
 
-  static absl::Status CheckInputs(const Graph& graph, const std::vector<Tensor>& inputs) {
+  static absl::Status CheckInputs(const Graph& graph, const std::vector<executor::Argument>& inputs) {
     if (inputs.size() != graph.inputs.size()) {
       return InvalidArgument(
           ErrorReason::kTensorMismatch, "inputs",
@@ -249,24 +264,24 @@ class EngineImpl final : public Engine {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<CompileResult> CompilePrepared(const CompileRequest& request, const PreparedRequest& prepared) {
+  absl::StatusOr<CompileResult> CompilePrepared(const CompileRequest& request, const PreparedRequest& prepared,
+                                                const cache::WaitOptions& wait) {
     const absl::Time start = absl::Now();
     CompileResult result;
-    const cache::Builder build = [&]() -> absl::StatusOr<ArtifactPtr> {
-      const absl::Time build_start = absl::Now();
+    const cache::Builder build = [&](const cache::BuildControl& control) -> absl::StatusOr<ArtifactPtr> {
       FUSELINE_ASSIGN_OR_RETURN(Artifact artifact, BuildArtifact(prepared.canonical, request.target, request.options,
                                                                  CompilerFor(request.target), threads_));
       artifact.fingerprint = prepared.fingerprint;
       artifact.canonical_graph = prepared.key.canonical_graph;
       artifact.compiler_identity = prepared.key.compiler_identity;
-      result.build_time = absl::Now() - build_start;
       return std::make_shared<const Artifact>(std::move(artifact));
     };
     if (request.bypass_cache) {
-      FUSELINE_ASSIGN_OR_RETURN(result.artifact, build());
+      FUSELINE_ASSIGN_OR_RETURN(result.artifact, build({wait.stop}));
     } else {
-      FUSELINE_ASSIGN_OR_RETURN(cache::Lookup found, store_->GetOrBuild(prepared.fingerprint, build));
+      FUSELINE_ASSIGN_OR_RETURN(cache::Lookup found, store_->GetOrBuild(prepared.fingerprint, build, wait));
       result.artifact = std::move(found.artifact);
+      result.build_time = found.build_time;
       result.outcome = found.outcome;
     }
     // Equal fingerprints with unequal graphs would be a collision of SHA-256, or a corrupt entry.
@@ -282,6 +297,7 @@ class EngineImpl final : public Engine {
   std::unique_ptr<compiler::KernelCompiler> nvrtc_;
   std::unique_ptr<compiler::KernelCompiler> host_;
   std::unique_ptr<executor::Executor> executor_;
+  executor::TensorStore tensors_;
   std::unique_ptr<cache::ArtifactStore> store_;
   std::string cache_warning_;
   int threads_ = 1;

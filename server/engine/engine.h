@@ -31,6 +31,7 @@ struct EngineOptions {
   std::string host_compiler;  // empty: found
   GraphLimits limits;
   executor::ExecutorOptions executor;
+  executor::TensorStoreOptions tensors;
 };
 
 struct CompileRequest {
@@ -86,23 +87,34 @@ class Engine {
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
   virtual ~Engine() = default;
 
-  virtual absl::StatusOr<CompileResult> Compile(const CompileRequest& request) = 0;
+  // `wait`: how long the caller waits and what it hears meanwhile. A build that others wait for goes on without it, and
+  // one that nobody waits for goes on for a while, so that asking again finds it.
+  virtual absl::StatusOr<CompileResult> Compile(const CompileRequest& request, const cache::WaitOptions& wait) = 0;
+  absl::StatusOr<CompileResult> Compile(const CompileRequest& request) { return Compile(request, {}); }
   // By fingerprint. Errors: NOT_FOUND (kFingerprintUnknown).
   virtual absl::StatusOr<CompileResult> Find(const Fingerprint& fingerprint) = 0;
   // The fingerprint and its fields, without compiling.
   virtual absl::StatusOr<std::vector<KeyField>> ExplainKey(const CompileRequest& request, Fingerprint* fingerprint) = 0;
   // Symbolic dims that the request does not bind are solved from the inputs' shapes.
-  virtual absl::StatusOr<ExecuteResult> Execute(const CompileRequest& request, const std::vector<Tensor>& inputs,
+  // `options` also say how long to wait for the compilation.
+  virtual absl::StatusOr<ExecuteResult> Execute(const CompileRequest& request,
+                                                const std::vector<executor::Argument>& inputs,
                                                 const executor::ExecuteOptions& options) = 0;
   virtual absl::StatusOr<executor::Execution> ExecuteArtifact(const ArtifactPtr& artifact,
-                                                              const std::vector<Tensor>& inputs,
+                                                              const std::vector<executor::Argument>& inputs,
                                                               const executor::ExecuteOptions& options) = 0;
   // Runs the graph and the reference interpreter. `expected`: compare with these instead, where not empty.
   virtual absl::StatusOr<VerifyResult> Verify(const CompileRequest& request, const std::vector<Tensor>& inputs,
-                                              const std::vector<Tensor>& expected, const Tolerance& tolerance) = 0;
+                                              const std::vector<Tensor>& expected, const Tolerance& tolerance,
+                                              const executor::ExecuteOptions& options = {}) = 0;
   virtual absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
-                                                      int warmup, int iterations) = 0;
+                                                      int warmup, int iterations,
+                                                      const executor::ExecuteOptions& options = {}) = 0;
   virtual absl::StatusOr<StageDump> DumpStages(const CompileRequest& request) = 0;
+  // The tensors that are kept between calls.
+  virtual executor::TensorStore& tensors() = 0;
+  // As Executor::Fetch.
+  virtual absl::StatusOr<Tensor> FetchTensor(const executor::StoredTensorPtr& tensor) = 0;
   virtual EngineInfo Info() const = 0;
   virtual cache::StoreStats CacheStats() const = 0;
   virtual const GraphLimits& limits() const = 0;

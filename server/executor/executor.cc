@@ -122,6 +122,10 @@ launch::StopCheck MakeStopCheck(const ExecuteOptions& options) {
 
 }  // namespace
 
+std::vector<Argument> Arguments(const std::vector<Tensor>& tensors) {
+  return std::vector<Argument>(tensors.begin(), tensors.end());
+}
+
 class Executor::Impl {
  public:
   explicit Impl(const ExecutorOptions& options) : host_pool_(launch::BlockPool::Create(kMaxIdleResultBytes)) {
@@ -355,12 +359,17 @@ Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executor::~Executor() { impl_->Drain(); }
 std::vector<DeviceInfo> Executor::Devices() const { return impl_->Devices(); }
 absl::Status Executor::CanRun(const Target& target) const { return impl_->CanRun(target); }
-absl::StatusOr<Execution> Executor::Execute(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+absl::StatusOr<Execution> Executor::Execute(const ArtifactPtr& artifact, const std::vector<Argument>& inputs,
                                             const ExecuteOptions& options) {
-  return impl_->Execute(artifact, inputs, options);
+  std::vector<Tensor> tensors;
+  for (const Argument& input : inputs) tensors.push_back(input.tensor);
+  return impl_->Execute(artifact, tensors, options);
+}
+absl::StatusOr<Tensor> Executor::Fetch(const StoredTensorPtr& tensor) {
+  return Unimplemented("", "kept tensors");
 }
 absl::StatusOr<BenchResult> Executor::Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
-                                            int iterations) {
+                                            int iterations, const ExecuteOptions& options) {
   return impl_->Bench(artifact, inputs, warmup, iterations);
 }
 void Executor::Drain() { impl_->Drain(); }

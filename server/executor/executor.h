@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,6 +13,7 @@
 #include "common/artifact/artifact.h"
 #include "common/launch/launch_plan_runner.h"
 #include "common/tensor/tensor.h"
+#include "server/executor/tensor_store.h"
 
 namespace fuseline::executor {
 
@@ -23,6 +25,8 @@ struct DeviceInfo {
   bool healthy = true;
   int64_t executions = 0;
   int64_t queue_depth = 0;
+  std::string unhealthy_reason;
+  int64_t resets = 0;  // contexts lost and built again
 };
 
 struct ExecutorOptions {
@@ -32,14 +36,27 @@ struct ExecutorOptions {
   int max_queue = 256;  // waiting executions for each device; more: RESOURCE_EXHAUSTED (kQueueFull)
 };
 
+// An input of a run: a tensor that came with the call, or one that the store keeps.
+struct Argument {
+  Argument(Tensor t) : tensor(std::move(t)) {}           // NOLINT(google-explicit-constructor)
+  Argument(StoredTensorPtr s) : stored(std::move(s)) {}  // NOLINT(google-explicit-constructor)
+  Tensor tensor;
+  StoredTensorPtr stored;  // null: `tensor`
+  DType dtype() const { return stored != nullptr ? StoredDType(*stored) : tensor.dtype(); }
+  const Shape& shape() const { return stored != nullptr ? StoredShape(*stored) : tensor.shape(); }
+};
+std::vector<Argument> Arguments(const std::vector<Tensor>& tensors);
+
 struct ExecuteOptions {
   absl::Time deadline = absl::InfiniteFuture();
   launch::StopCheck cancelled;  // may be empty
   int32_t device = -1;          // -1: the least busy one that can run the target
+  std::vector<bool> keep;       // by output; empty: none. These stay where they are, as Execution::kept.
 };
 
 struct Execution {
-  std::vector<Tensor> outputs;  // in signature order
+  std::vector<Tensor> outputs;        // in signature order; without data where kept
+  std::vector<StoredTensorPtr> kept;  // by output, null where not kept; empty where none is
   int32_t device = 0;
   double queue_micros = 0;
   double run_micros = 0;  // transfers and kernels
@@ -62,11 +79,14 @@ class Executor {
   // `inputs` in signature order, dense row-major; strided inputs are laid out as the plan says. Errors:
   // INVALID_ARGUMENT (kTensorMismatch) naming the input; RESOURCE_EXHAUSTED (kQueueFull, kDeviceMemory);
   // DEADLINE_EXCEEDED; CANCELLED; FAILED_PRECONDITION; UNAVAILABLE (no healthy device).
-  absl::StatusOr<Execution> Execute(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+  absl::StatusOr<Execution> Execute(const ArtifactPtr& artifact, const std::vector<Argument>& inputs,
                                     const ExecuteOptions& options);
-  // Times the plan on device-resident inputs.
+  // Times the plan on device-resident inputs. Cancelling and the deadline are honoured between iterations.
   absl::StatusOr<BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
-                                    int iterations);
+                                    int iterations, const ExecuteOptions& options = {});
+  // The tensor in host memory, copied from its device where it lies there alone. Errors: UNAVAILABLE
+  // (kNoHealthyDevice) where it was lost with its device.
+  absl::StatusOr<Tensor> Fetch(const StoredTensorPtr& tensor);
   // Stops taking work and waits for what runs.
   void Drain();
 

@@ -111,14 +111,14 @@ absl::StatusOr<v1::ExecuteResponse> ExecuteHandler::Execute(const std::shared_pt
     FUSELINE_ASSIGN_OR_RETURN(selected, SelectOutputs(output_names, *request));
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
                               BindTensors(Names(plan.inputs), arguments, "input", engine_.limits(), request));
-    FUSELINE_ASSIGN_OR_RETURN(result.execution, engine_.ExecuteArtifact(result.compiled.artifact, inputs, options));
+    FUSELINE_ASSIGN_OR_RETURN(result.execution, engine_.ExecuteArtifact(result.compiled.artifact, executor::Arguments(inputs), options));
   } else {
     FUSELINE_ASSIGN_OR_RETURN(const CompileRequest compile, DecodeGraphSpec(request->spec(), engine_));
     output_names = OutputNames(compile.graph);
     FUSELINE_ASSIGN_OR_RETURN(selected, SelectOutputs(output_names, *request));
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
                               BindTensors(InputNames(compile.graph), arguments, "input", engine_.limits(), request));
-    FUSELINE_ASSIGN_OR_RETURN(result, engine_.Execute(compile, inputs, options));
+    FUSELINE_ASSIGN_OR_RETURN(result, engine_.Execute(compile, executor::Arguments(inputs), options));
   }
   if (result.execution.outputs.size() != output_names.size()) {
     return Internal(

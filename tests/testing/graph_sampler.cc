@@ -50,8 +50,8 @@ Interval WholeRange(DType dtype) {
   }
 }
 
-GraphSampler::GraphSampler(uint64_t seed, int64_t max_elements)
-    : random_(seed), builder_(StrCat("random_", seed)), max_elements_(max_elements) {
+GraphSampler::GraphSampler(uint64_t seed, int64_t max_elements, std::string_view choices)
+    : random_(seed, choices), builder_(StrCat("random_", seed)), max_elements_(max_elements) {
   const int64_t size_class = random_.Below(100);
   const int64_t elements = size_class < 25 ? 64 : size_class < 70 ? 2'000 : size_class < 92 ? 20'000 : max_elements;
   base_shape_ = RandomShape(std::min(elements, max_elements));

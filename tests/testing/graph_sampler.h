@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,7 +25,7 @@ struct Interval {
 
 class GraphSampler {
  public:
-  GraphSampler(uint64_t seed, int64_t max_elements);
+  GraphSampler(uint64_t seed, int64_t max_elements, std::string_view choices = {});
 
   // Adds one op (and what brings its operands into its domain). Errors: INTERNAL with the op's name.
   absl::Status AddOp(const OpDef& def);

@@ -62,7 +62,7 @@ std::vector<const OpDef*> RandomGraphOps() {
 }
 
 absl::StatusOr<RandomGraph> MakeRandomGraph(uint64_t seed, const RandomGraphOptions& options) {
-  GraphSampler sampler(seed, options.max_elements);
+  GraphSampler sampler(seed, options.max_elements, options.choices);
   const std::vector<const OpDef*> ops = RandomGraphOps();
   // Mostly small graphs: they compile fast, and a failure is read fast.
   RandomSource& random = sampler.random();

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -22,6 +23,7 @@ namespace fuseline::testing {
 struct RandomGraphOptions {
   int max_ops = 40;
   int64_t max_elements = 100'000;  // of one value
+  std::string_view choices;        // RandomSource's; for fuzzers
 };
 
 struct RandomGraph {

@@ -1,11 +1,12 @@
 // A seeded source of random choices for test generators. Counter-based: draw number n of a seed is RandomWord(seed, n),
 // integers alone, so that a seed gives the same graph on every machine (std:: distributions differ between libraries).
-// Thread-safety: thread-compatible.
+// A fuzzer gives the first draws itself, as bytes. Thread-safety: thread-compatible.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <string_view>
 #include <vector>
 
 #include "common/case_file/random_values.h"
@@ -14,9 +15,15 @@ namespace fuseline::testing {
 
 class RandomSource {
  public:
-  explicit RandomSource(uint64_t seed) : seed_(seed) {}
+  // `choices`, which outlive the source: two bytes for each of the first draws.
+  explicit RandomSource(uint64_t seed, std::string_view choices = {}) : seed_(seed), choices_(choices) {}
 
-  uint64_t Next() { return RandomWord(seed_, next_++); }
+  uint64_t Next() {
+    if (choices_.size() < 2) return RandomWord(seed_, next_++);
+    const uint64_t draw = static_cast<uint8_t>(choices_[0]) | static_cast<uint64_t>(static_cast<uint8_t>(choices_[1])) << 8;
+    choices_.remove_prefix(2);
+    return draw;
+  }
   // In [0, n); n > 0. The bias of the modulus does not matter here.
   int64_t Below(int64_t n) { return static_cast<int64_t>(Next() % static_cast<uint64_t>(n)); }
   // In [low, high].
@@ -33,6 +40,7 @@ class RandomSource {
 
  private:
   uint64_t seed_;
+  std::string_view choices_;  // what is left of them
   uint64_t next_ = 0;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 using ::fuseline::testing::StatusIs;
 
-constexpr int kLastReason = static_cast<int>(ErrorReason::kInputOutput);
+constexpr int kLastReason = static_cast<int>(ErrorReason::kQuota);
 
 TEST(ErrorTest, EveryReasonHasANameOfItsOwn) {
   std::set<std::string_view> names;

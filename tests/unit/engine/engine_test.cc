@@ -221,7 +221,7 @@ TEST_F(EngineTest, WrongInputsAreRefusedByName) {
       {"another rank", {Filled({2, 4})}, "input 'x' is f32[8], the tensor given is f32[2, 4]"},
   };
   for (const auto& c : cases) {
-    EXPECT_THAT(engine->Execute(Request(kGraph), c.inputs, {}).status(),
+    EXPECT_THAT(engine->Execute(Request(kGraph), executor::Arguments(c.inputs), {}).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, c.message))
         << c.what;
   }

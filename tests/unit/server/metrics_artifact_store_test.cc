@@ -16,13 +16,18 @@ using ::fuseline::testing::StoredArtifact;
 TEST(MetricsArtifactStoreTest, HitsMissesBuildsAndErrorsAreCounted) {
   FakeStoreState inner;
   const auto store = MakeMetricsStore(std::make_unique<FakeArtifactStore>(inner));
-  const auto build = [] { return absl::StatusOr<ArtifactPtr>(StoredArtifact(KeyOf(1), "kernel")); };
+  const auto build = [](const BuildControl&) {
+    return absl::StatusOr<ArtifactPtr>(StoredArtifact(KeyOf(1), "kernel"));
+  };
   ASSERT_THAT(store->Get(KeyOf(1)), IsOk());                // miss
   ASSERT_THAT(store->GetOrBuild(KeyOf(1), build), IsOk());  // miss, build
   ASSERT_THAT(store->GetOrBuild(KeyOf(1), build), IsOk());  // hit
   ASSERT_THAT(store->Get(KeyOf(1)), IsOk());                // hit
   EXPECT_FALSE(
-      store->GetOrBuild(KeyOf(2), [] { return absl::StatusOr<ArtifactPtr>(absl::InternalError("compiler")); }).ok());
+      store
+          ->GetOrBuild(KeyOf(2),
+                       [](const BuildControl&) { return absl::StatusOr<ArtifactPtr>(absl::InternalError("compiler")); })
+          .ok());
   inner.status = absl::InternalError("disk");
   EXPECT_FALSE(store->Put(KeyOf(3), StoredArtifact(KeyOf(3), "kernel")).ok());
   StoreStats stats;

@@ -42,7 +42,7 @@ TEST_F(SingleFlightArtifactStoreTest, ManyThreadsThatAskForOneKeyShareOneBuild) 
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
-      const auto found = store_->GetOrBuild(KeyOf(1), [&]() -> absl::StatusOr<ArtifactPtr> {
+      const auto found = store_->GetOrBuild(KeyOf(1), [&](const BuildControl&) -> absl::StatusOr<ArtifactPtr> {
         ++builds;
         absl::SleepFor(absl::Milliseconds(50));
         return StoredArtifact(KeyOf(1), "kernel");
@@ -64,7 +64,7 @@ TEST_F(SingleFlightArtifactStoreTest, DifferentKeysAreBuiltAtTheSameTime) {
   absl::Notification first_building;
   absl::Notification second_done;
   std::thread first([&] {
-    const auto found = store_->GetOrBuild(KeyOf(1), [&]() -> absl::StatusOr<ArtifactPtr> {
+    const auto found = store_->GetOrBuild(KeyOf(1), [&](const BuildControl&) -> absl::StatusOr<ArtifactPtr> {
       first_building.Notify();
       second_done.WaitForNotification();
       return StoredArtifact(KeyOf(1), "a");
@@ -72,8 +72,10 @@ TEST_F(SingleFlightArtifactStoreTest, DifferentKeysAreBuiltAtTheSameTime) {
     EXPECT_THAT(found, IsOk());
   });
   first_building.WaitForNotification();
-  EXPECT_THAT(store_->GetOrBuild(KeyOf(2), [] { return absl::StatusOr<ArtifactPtr>(StoredArtifact(KeyOf(2), "b")); }),
-              IsOk());
+  EXPECT_THAT(
+      store_->GetOrBuild(
+          KeyOf(2), [](const BuildControl&) { return absl::StatusOr<ArtifactPtr>(StoredArtifact(KeyOf(2), "b")); }),
+      IsOk());
   second_done.Notify();
   first.join();
 }
@@ -91,7 +93,7 @@ Followed RunLeaderAndFollower(ArtifactStore& store, FakeStoreState& inner, const
   std::thread leader([&] {
     result.leader = store
                         .GetOrBuild(KeyOf(1),
-                                    [&]() -> absl::StatusOr<ArtifactPtr> {
+                                    [&](const BuildControl&) -> absl::StatusOr<ArtifactPtr> {
                                       leading.Notify();
                                       go_on.WaitForNotification();
                                       return leader_status;
@@ -105,7 +107,7 @@ Followed RunLeaderAndFollower(ArtifactStore& store, FakeStoreState& inner, const
     gets = inner.gets;
   }
   std::thread follower([&] {
-    result.follower = store.GetOrBuild(KeyOf(1), [&]() -> absl::StatusOr<ArtifactPtr> {
+    result.follower = store.GetOrBuild(KeyOf(1), [&](const BuildControl&) -> absl::StatusOr<ArtifactPtr> {
       ++result.follower_builds;
       return StoredArtifact(KeyOf(1), "kernel");
     });
@@ -127,9 +129,10 @@ TEST_F(SingleFlightArtifactStoreTest, ErrorIsSharedWithThoseWhoWaitAndNotKept) {
   EXPECT_THAT(result.leader, StatusIs(absl::StatusCode::kInternal, "compiler"));
   EXPECT_THAT(result.follower, StatusIs(absl::StatusCode::kInternal, "compiler"));
   EXPECT_EQ(result.follower_builds, 0);
-  EXPECT_THAT(
-      store_->GetOrBuild(KeyOf(1), [] { return absl::StatusOr<ArtifactPtr>(StoredArtifact(KeyOf(1), "kernel")); }),
-      IsOk());
+  EXPECT_THAT(store_->GetOrBuild(
+                  KeyOf(1),
+                  [](const BuildControl&) { return absl::StatusOr<ArtifactPtr>(StoredArtifact(KeyOf(1), "kernel")); }),
+              IsOk());
 }
 
 TEST_F(SingleFlightArtifactStoreTest, CancelledLeaderIsReplacedByAFollower) {

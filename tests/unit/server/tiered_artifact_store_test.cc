@@ -63,7 +63,7 @@ TEST_F(TieredArtifactStoreTest, FailingLevelIsPassedOver) {
 
 TEST_F(TieredArtifactStoreTest, GetOrBuildBuildsOnceAndKeepsTheResult) {
   int builds = 0;
-  const auto build = [&]() -> absl::StatusOr<ArtifactPtr> {
+  const auto build = [&](const BuildControl&) -> absl::StatusOr<ArtifactPtr> {
     ++builds;
     return artifact_;
   };
@@ -75,8 +75,10 @@ TEST_F(TieredArtifactStoreTest, GetOrBuildBuildsOnceAndKeepsTheResult) {
   ASSERT_THAT(found, IsOk());
   EXPECT_EQ(found->outcome, Outcome::kDiskHit);
   EXPECT_EQ(builds, 1);
-  EXPECT_THAT(store_->GetOrBuild(KeyOf(2), [] { return absl::StatusOr<ArtifactPtr>(absl::InternalError("compiler")); }),
-              StatusIs(absl::StatusCode::kInternal, "compiler"));
+  EXPECT_THAT(
+      store_->GetOrBuild(
+          KeyOf(2), [](const BuildControl&) { return absl::StatusOr<ArtifactPtr>(absl::InternalError("compiler")); }),
+      StatusIs(absl::StatusCode::kInternal, "compiler"));
 }
 
 TEST(OutcomeNameTest, NamesAreThoseOfTheContract) {

@@ -56,7 +56,7 @@ class FakeEngine : public Engine {
     return drained_;
   }
 
-  absl::StatusOr<CompileResult> Compile(const CompileRequest& request) override {
+  absl::StatusOr<CompileResult> Compile(const CompileRequest& request, const cache::WaitOptions& wait) override {
     if (on_compile) {
       if (absl::Status status = on_compile(); !status.ok()) return status;
     }
@@ -81,10 +81,10 @@ class FakeEngine : public Engine {
   absl::StatusOr<std::vector<KeyField>> ExplainKey(const CompileRequest& request, Fingerprint* fingerprint) override {
     return std::vector<KeyField>{{"graph", "abc", "def"}, {"target", request.target.ToString(), "012"}};
   }
-  absl::StatusOr<ExecuteResult> Execute(const CompileRequest& request, const std::vector<Tensor>& inputs,
+  absl::StatusOr<ExecuteResult> Execute(const CompileRequest& request, const std::vector<executor::Argument>& inputs,
                                         const executor::ExecuteOptions& options) override {
     ExecuteResult result;
-    absl::StatusOr<CompileResult> compiled = Compile(request);
+    absl::StatusOr<CompileResult> compiled = Compile(request, {});
     if (!compiled.ok()) return compiled.status();
     result.compiled = *compiled;
     absl::StatusOr<executor::Execution> execution = ExecuteArtifact(compiled->artifact, inputs, options);
@@ -92,17 +92,23 @@ class FakeEngine : public Engine {
     result.execution = *execution;
     return result;
   }
-  absl::StatusOr<executor::Execution> ExecuteArtifact(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
+  absl::StatusOr<executor::Execution> ExecuteArtifact(const ArtifactPtr& artifact,
+                                                      const std::vector<executor::Argument>& inputs,
                                                       const executor::ExecuteOptions& options) override {
     if (on_execute) {
       if (absl::Status status = on_execute(options); !status.ok()) return status;
     }
     absl::MutexLock lock(&mutex_);
     last_options_ = options;
-    last_inputs_ = inputs;
+    last_inputs_.clear();
+    for (const executor::Argument& input : inputs) {
+      absl::StatusOr<Tensor> tensor = input.stored != nullptr ? FetchTensor(input.stored) : input.tensor;
+      if (!tensor.ok()) return tensor.status();
+      last_inputs_.push_back(*std::move(tensor));
+    }
     executor::Execution execution;
     for (size_t i = 0; i < artifact->plan.outputs.size(); ++i) {
-      const Tensor& input = inputs[i % inputs.size()];
+      const Tensor& input = last_inputs_[i % inputs.size()];
       absl::StatusOr<Tensor> output = Tensor::FromBytes(input.dtype(), input.shape(), input.bytes());
       if (!output.ok()) return output.status();
       execution.outputs.push_back(*output);
@@ -113,8 +119,9 @@ class FakeEngine : public Engine {
     return execution;
   }
   absl::StatusOr<VerifyResult> Verify(const CompileRequest& request, const std::vector<Tensor>& inputs,
-                                      const std::vector<Tensor>& expected, const Tolerance& tolerance) override {
-    absl::StatusOr<CompileResult> compiled = Compile(request);
+                                      const std::vector<Tensor>& expected, const Tolerance& tolerance,
+                                      const executor::ExecuteOptions& options) override {
+    absl::StatusOr<CompileResult> compiled = Compile(request, {});
     if (!compiled.ok()) return compiled.status();
     absl::MutexLock lock(&mutex_);
     last_inputs_ = inputs;
@@ -134,7 +141,8 @@ class FakeEngine : public Engine {
     return result;
   }
   absl::StatusOr<executor::BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs,
-                                              int warmup, int iterations) override {
+                                              int warmup, int iterations,
+                                              const executor::ExecuteOptions& options) override {
     if (on_bench) {
       if (absl::Status status = on_bench(); !status.ok()) return status;
     }
@@ -149,6 +157,10 @@ class FakeEngine : public Engine {
     StageDump dump;
     dump.stages = {{"graph", PrintGraph(request.graph)}, {"source", "void f();"}};
     return dump;
+  }
+  executor::TensorStore& tensors() override { return tensors_; }
+  absl::StatusOr<Tensor> FetchTensor(const executor::StoredTensorPtr& tensor) override {
+    return executor::FetchFromHost(tensor);
   }
   EngineInfo Info() const override { return info; }
   cache::StoreStats CacheStats() const override {
@@ -202,6 +214,7 @@ class FakeEngine : public Engine {
     return result;
   }
 
+  executor::TensorStore tensors_{executor::TensorStoreOptions{}};
   mutable absl::Mutex mutex_;
   std::map<Fingerprint, ArtifactPtr> artifacts_ ABSL_GUARDED_BY(mutex_);
   CompileRequest last_request_ ABSL_GUARDED_BY(mutex_);
