@@ -15,8 +15,8 @@ namespace fuseline::compiler {
 
 struct ChildProcessOptions {
   absl::Duration time_limit = absl::Seconds(60);
-  int64_t memory_limit_bytes = 0;        // of address space, for each process; 0: none
-  size_t max_output_bytes = 1 << 20;     // more is read and dropped
+  int64_t memory_limit_bytes = 0;     // of address space, for each process; 0: none
+  size_t max_output_bytes = 1 << 20;  // more is read and dropped
   bool own_group = true;  // false: it stays in this process's group, and what it starts may outlive the time limit
   std::vector<std::string> environment;  // "NAME=value", on top of this process's
 };

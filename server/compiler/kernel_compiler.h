@@ -52,8 +52,8 @@ class KernelCompiler {
   virtual WorkerStats workers() const { return {}; }
 };
 
-// What one kernel may cost. Generous: a kernel takes 30 to 300 ms. It bounds what a compiler that hangs or runs away can
-// do.
+// What one kernel may cost. Generous: a kernel takes 30 to 300 ms. It bounds what a compiler that hangs or runs away
+// can do.
 struct CompilerLimits {
   absl::Duration time = absl::Seconds(60);
   int64_t memory_bytes = 8ll << 30;  // of each process that the host compiler starts; 0: none

@@ -161,8 +161,7 @@ class NvrtcCompiler : public KernelCompiler {
 
 }  // namespace
 
-std::unique_ptr<KernelCompiler> MakeNvrtcCompiler(std::vector<std::string> search_paths,
-                                                  const CompilerLimits& limits) {
+std::unique_ptr<KernelCompiler> MakeNvrtcCompiler(std::vector<std::string> search_paths, const CompilerLimits& limits) {
   return std::make_unique<NvrtcCompiler>(std::move(search_paths), limits);
 }
 

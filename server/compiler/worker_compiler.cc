@@ -1,0 +1,245 @@
+#include "server/compiler/worker_compiler.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+#include "common/status/str_cat.h"
+#include "server/compiler/worker_messages.h"
+#include "server/compiler/worker_process.h"
+
+namespace fuseline::compiler {
+namespace {
+
+using Outcome = WorkerProcess::Outcome;
+
+// How often a call that waits for a worker asks whether to stop.
+constexpr absl::Duration kStopPoll = absl::Milliseconds(20);
+
+// The workers of one compiler. Thread-safe.
+class WorkerPool {
+ public:
+  WorkerPool(CompilerSpec spec, WorkerOptions options) : spec_(std::move(spec)), options_(std::move(options)) {
+    max_workers_ = options_.max_workers > 0 ? options_.max_workers
+                                            : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  }
+
+  // OK where a worker replied; the reply's own status may be an error.
+  absl::Status Call(const WorkerRequest& request, const StopCheck& stop, WorkerReply& reply)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    const std::string payload = EncodeRequest(request);
+    if (payload.size() > kMaxFrameBytes) return Failed(request, "the source is too long for a compiler worker");
+    while (true) {
+      FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcess> worker, Acquire(stop));
+      std::string failure;
+      const Outcome outcome = worker->Call(payload, request.source, stop, reply, failure);
+      Release(std::move(worker), outcome, reply.resident_bytes);
+      switch (outcome) {
+        case Outcome::kReplied:
+          return absl::OkStatus();
+        case Outcome::kDeadBefore:
+          continue;  // each time with one worker less that was used before: ends with one that is new
+        case Outcome::kGivenUp:
+          if (absl::Status status = stop(); !status.ok()) return status;
+          return MakeError(absl::StatusCode::kCancelled, ErrorReason::kCancelled, request.source.entry,
+                           "the compilation was given up");
+        case Outcome::kCrashed:
+        case Outcome::kTimedOut:
+        case Outcome::kOutOfMemory:
+          return Failed(request, failure);
+      }
+    }
+  }
+
+  // What workers that are started from now on must be.
+  void SetIdentity(const std::string& identity) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    identity_ = identity;
+  }
+
+  WorkerStats stats() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    WorkerStats stats = stats_;
+    stats.idle = static_cast<int64_t>(idle_.size());
+    stats.busy = count_ - stats.idle;
+    return stats;
+  }
+
+ private:
+  static absl::Status Failed(const WorkerRequest& request, const std::string& what) {
+    const std::string& entry = request.source.entry;
+    return MakeError(absl::StatusCode::kInternal, ErrorReason::kCompilerFailed, entry,
+                     entry.empty() ? what : StrCat("kernel '", entry, "': ", what));
+  }
+
+  absl::StatusOr<std::unique_ptr<WorkerProcess>> Acquire(const StopCheck& stop) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::Status last_error;  // of a start that failed
+    while (true) {
+      if (stop) FUSELINE_RETURN_IF_ERROR(stop());
+      std::unique_ptr<WorkerProcess> broken;  // destroyed outside the lock
+      std::string identity;
+      {
+        absl::MutexLock lock(&mutex_);
+        // Where the system has no room for one more, those that there are do the work.
+        const int limit = last_error.ok() ? max_workers_ : 1;
+        if (idle_.empty() && count_ >= limit) changed_.WaitWithTimeout(&mutex_, kStopPoll);
+        if (!idle_.empty()) {
+          std::unique_ptr<WorkerProcess> worker = std::move(idle_.back());
+          idle_.pop_back();
+          if (!worker->IsBroken()) return worker;
+          broken = std::move(worker);
+          ++stats_.crashed;
+          --count_;
+          continue;
+        }
+        if (count_ >= limit) continue;
+        ++count_;
+        identity = identity_;
+      }
+      absl::StatusOr<std::unique_ptr<WorkerProcess>> started = WorkerProcess::Start(spec_, options_, identity);
+      absl::MutexLock lock(&mutex_);
+      if (started.ok()) {
+        ++stats_.started;
+        return started;
+      }
+      --count_;
+      changed_.Signal();
+      last_error = started.status();
+      if (count_ == 0 || last_error.code() != absl::StatusCode::kResourceExhausted) return last_error;
+    }
+  }
+
+  void Release(std::unique_ptr<WorkerProcess> worker, Outcome outcome, int64_t resident_bytes)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    const bool keep = outcome == Outcome::kReplied && worker->calls() < options_.max_kernels &&
+                      resident_bytes <= options_.max_resident_bytes;
+    if (!keep) worker.reset();  // outside the lock, and before another one takes its place
+    absl::MutexLock lock(&mutex_);
+    changed_.Signal();
+    if (keep) {
+      idle_.push_back(std::move(worker));
+      return;
+    }
+    --count_;
+    switch (outcome) {
+      case Outcome::kReplied:
+      case Outcome::kGivenUp:
+        ++stats_.retired;
+        break;
+      case Outcome::kDeadBefore:
+      case Outcome::kCrashed:
+        ++stats_.crashed;
+        break;
+      case Outcome::kTimedOut:
+        ++stats_.timed_out;
+        break;
+      case Outcome::kOutOfMemory:
+        ++stats_.out_of_memory;
+        break;
+    }
+  }
+
+  const CompilerSpec spec_;
+  const WorkerOptions options_;
+  int max_workers_ = 1;
+
+  mutable absl::Mutex mutex_;
+  absl::CondVar changed_;  // a worker has become idle, or there is room for one more
+  std::vector<std::unique_ptr<WorkerProcess>> idle_ ABSL_GUARDED_BY(mutex_);  // the last used last
+  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;  // all that there are, also while they start and end
+  std::string identity_ ABSL_GUARDED_BY(mutex_);
+  WorkerStats stats_ ABSL_GUARDED_BY(mutex_);
+};
+
+class WorkerCompiler final : public KernelCompiler {
+ public:
+  WorkerCompiler(const CompilerSpec& spec, const WorkerOptions& options)
+      : unavailable_identity_(spec.kind == CompilerSpec::Kind::kNvrtc ? "nvrtc unavailable"
+                                                                      : "host compiler unavailable"),
+        pool_(std::make_unique<WorkerPool>(spec, options)) {}
+
+  absl::Status Available() const override { return Describe().status; }
+
+  std::string Identity() const override {
+    Description description = Describe();
+    return description.status.ok() ? std::move(description.identity) : unavailable_identity_;
+  }
+
+  absl::StatusOr<KernelImage> CompileKernel(const KernelSource& source) override {
+    return CompileUnlessStopped(source, {});
+  }
+
+  absl::StatusOr<KernelImage> CompileUnlessStopped(const KernelSource& source, const StopCheck& stop) override {
+    FUSELINE_ASSIGN_OR_RETURN(WorkerReply reply, Ask(WorkerRequest::Kind::kCompile, source, stop));
+    return std::move(reply.image);
+  }
+
+  absl::StatusOr<std::string> CompileToPtx(const KernelSource& source) override {
+    FUSELINE_ASSIGN_OR_RETURN(WorkerReply reply, Ask(WorkerRequest::Kind::kPtx, source, {}));
+    return std::move(reply.text);
+  }
+
+  WorkerStats workers() const override { return pool_->stats(); }
+
+ private:
+  struct Description {
+    absl::Status status;
+    std::string identity;
+  };
+
+  absl::StatusOr<WorkerReply> Ask(WorkerRequest::Kind kind, const KernelSource& source, const StopCheck& stop) {
+    WorkerRequest request;
+    request.kind = kind;
+    request.source = source;
+    WorkerReply reply;
+    FUSELINE_RETURN_IF_ERROR(pool_->Call(request, stop, reply));
+    FUSELINE_RETURN_IF_ERROR(reply.status);
+    return reply;
+  }
+
+  // What a worker says of the compiler, kept for good once one has said it.
+  Description Describe() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);  // also while a worker is asked: those who come meanwhile want the same answer
+    if (described_) return description_;
+    WorkerReply reply;
+    const absl::Status status = pool_->Call(WorkerRequest(), {}, reply);
+    if (!status.ok()) {
+      return {MakeError(absl::StatusCode::kUnavailable, ErrorReason::kCompilerFailed, GetErrorSubject(status),
+                        StrCat("the compiler can't be asked what it is: ", std::string(status.message()))),
+              ""};
+    }
+    description_ = {reply.status, reply.text};
+    described_ = true;
+    pool_->SetIdentity(reply.text);
+    return description_;
+  }
+
+  const std::string unavailable_identity_;
+  const std::unique_ptr<WorkerPool> pool_;
+  mutable absl::Mutex mutex_;
+  mutable bool described_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable Description description_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::vector<std::string> ThisProgramAsWorker() { return {"/proc/self/exe"}; }
+
+std::unique_ptr<KernelCompiler> MakeCompiler(const CompilerSpec& spec, const CompilerLimits& limits) {
+  return spec.kind == CompilerSpec::Kind::kNvrtc ? MakeNvrtcCompiler(spec.nvrtc_search_paths, limits)
+                                                 : MakeHostCompiler(spec.host_compiler, "", limits);
+}
+
+std::unique_ptr<KernelCompiler> MakeWorkerCompiler(const CompilerSpec& spec, const WorkerOptions& options) {
+  if (!options.command.empty()) return std::make_unique<WorkerCompiler>(spec, options);
+  CompilerLimits limits;
+  limits.time = options.time_limit;
+  limits.memory_bytes = options.memory_limit_bytes;
+  return MakeCompiler(spec, limits);
+}
+
+}  // namespace fuseline::compiler
