@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -14,6 +15,8 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/compiler/compiler_worker.h"
+#include "server/compiler/worker_compiler.h"
 #include "server/engine/engine.h"
 #include "server/service/call_log.h"
 #include "server/service/server.h"
@@ -105,6 +108,7 @@ int Run(ServerFlags flags, const sigset_t& signals) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (const std::optional<int> code = fuseline::compiler::MaybeRunCompilerWorker(argc, argv)) return *code;
   // Before any thread: threads inherit the mask, so that these signals come to sigtimedwait alone.
   sigset_t signals;
   sigemptyset(&signals);
@@ -119,6 +123,9 @@ int main(int argc, char** argv) {
   if (!outcome.flags.has_value()) {
     std::fputs(outcome.output.c_str(), outcome.exit_code == 0 ? stdout : stderr);
     return outcome.exit_code;
+  }
+  if (outcome.flags->compiler_workers) {
+    outcome.flags->engine.compiler_workers.command = fuseline::compiler::ThisProgramAsWorker();
   }
   return Run(*std::move(outcome.flags), signals);
 }

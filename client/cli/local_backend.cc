@@ -10,6 +10,7 @@
 #include "common/ir/canonical.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
+#include "server/compiler/worker_compiler.h"
 #include "server/engine/engine.h"
 
 namespace fuseline::cli {
@@ -164,6 +165,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeLocalBackend(const BackendOptions& 
   EngineOptions engine_options;
   engine_options.cache_dir = options.cache_dir;
   engine_options.executor.cpu_threads = options.device_threads;
+  engine_options.compiler_workers.command = compiler::ThisProgramAsWorker();
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(engine_options));
   for (const std::string& warning : engine->Info().warnings) std::cerr << "warning: " << warning << "\n";
   return std::unique_ptr<Backend>(new LocalBackend(std::move(engine)));

@@ -1,11 +1,18 @@
 // fuseline: the command line. Wiring only; each command is in <name>_command.cc.
 // Tested by tests/unit/client/cli_test.cc
 #include <iostream>
+#include <optional>
 
 #include "client/cli/command.h"
 #include "client/cli/json_output.h"
+#if defined(FUSELINE_CLI_HAS_ENGINE)
+#include "server/compiler/compiler_worker.h"
+#endif
 
 int main(int argc, char** argv) {
+#if defined(FUSELINE_CLI_HAS_ENGINE)
+  if (const std::optional<int> code = fuseline::compiler::MaybeRunCompilerWorker(argc, argv)) return *code;
+#endif
   namespace cli = fuseline::cli;
   std::ios::sync_with_stdio(false);
   CLI::App app("Compiles tensor graphs into fused kernels and runs them.", "fuseline");

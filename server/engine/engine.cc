@@ -14,6 +14,7 @@
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "server/compiler/kernel_compiler.h"
+#include "server/compiler/worker_compiler.h"
 #include "server/engine/build_artifact.h"
 #include "server/engine/code_generator_digest.h"
 #include "server/reference/reference_interpreter.h"
@@ -308,9 +309,13 @@ class EngineImpl final : public Engine {
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<executor::Executor> executor, executor::Executor::Create(options.executor));
-  auto engine =
-      std::make_unique<EngineImpl>(options, compiler::MakeNvrtcCompiler(options.nvrtc_search_paths),
-                                   compiler::MakeHostCompiler(options.host_compiler, ""), std::move(executor));
+  const auto make_compiler = [&options](compiler::CompilerSpec::Kind kind) {
+    compiler::WorkerOptions workers = options.compiler_workers;
+    if (workers.max_workers == 0) workers.max_workers = options.compile_threads;
+    return compiler::MakeWorkerCompiler({kind, options.nvrtc_search_paths, options.host_compiler}, workers);
+  };
+  auto engine = std::make_unique<EngineImpl>(options, make_compiler(compiler::CompilerSpec::Kind::kNvrtc),
+                                             make_compiler(compiler::CompilerSpec::Kind::kHost), std::move(executor));
   FUSELINE_RETURN_IF_ERROR(engine->OpenCache());
   return std::unique_ptr<Engine>(std::move(engine));
 }

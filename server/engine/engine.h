@@ -18,6 +18,7 @@
 #include "common/ir/verify_graph.h"
 #include "common/tensor/tensor.h"
 #include "server/cache/artifact_store.h"
+#include "server/compiler/worker_compiler.h"
 #include "server/executor/executor.h"
 
 namespace fuseline {
@@ -29,6 +30,9 @@ struct EngineOptions {
   int compile_threads = 0;  // 0: one for each core
   std::vector<std::string> nvrtc_search_paths;
   std::string host_compiler;  // empty: found
+  // Without a command the compilers run in this process. As many workers of each compiler as compile threads, where it
+  // does not say.
+  compiler::WorkerOptions compiler_workers;
   GraphLimits limits;
   executor::ExecutorOptions executor;
   executor::TensorStoreOptions tensors;

@@ -25,6 +25,8 @@ struct RawFlags {
   int64_t max_message_mb = 512;
   int max_queue = 1024;
   int64_t drain_seconds = 30;
+  int64_t compile_seconds = 60;
+  int64_t compile_memory_mb = 4096;
   std::string log_level = "info";
   std::string log_format = "text";
 };
@@ -74,8 +76,15 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
                  "C++ compiler for the cpu target; empty: $CXX, then g++, then clang++");
   app.add_option("--nvrtc_path", flags.engine.nvrtc_search_paths,
                  "folder with libnvrtc, searched before the usual ones; may be repeated");
-  for (const char* name : {"--compile_threads", "--host_compiler", "--nvrtc_path"})
+  app.add_flag("--compiler_workers,!--no-compiler_workers", flags.compiler_workers,
+               "run the compilers in processes of their own, which contain their crashes, or in the server's "
+               "[compiler_workers]");
+  number("--compile_seconds", raw.compile_seconds, 1, 86400, "most time for a kernel, seconds");
+  number("--compile_memory_mb", raw.compile_memory_mb, 256, kMaxMb, "most memory of a compiler's process, MiB");
+  for (const char* name : {"--compile_threads", "--host_compiler", "--nvrtc_path", "--compiler_workers",
+                           "--compile_seconds", "--compile_memory_mb"}) {
     app.get_option(name)->group("Compiler");
+  }
 
   number("--cpu_devices", flags.engine.executor.cpu_devices, 0, 1024, "CPU devices; 0: none");
   number("--cpu_threads", flags.engine.executor.cpu_threads, 0, 4096,
@@ -138,6 +147,8 @@ FlagsOutcome ParseServerFlags(int argc, const char* const* argv, const std::stri
   flags.engine.cache_disk_bytes = raw.cache_disk_mb * kMiB;
   flags.engine.limits.max_constant_bytes = raw.max_constant_mb * kMiB;
   flags.engine.executor.max_queue = raw.max_queue;
+  flags.engine.compiler_workers.time_limit = absl::Seconds(raw.compile_seconds);
+  flags.engine.compiler_workers.memory_limit_bytes = raw.compile_memory_mb * kMiB;
   flags.server.max_queue = raw.max_queue;
   // 2047 MiB is just under gRPC's bound.
   flags.server.max_message_bytes = raw.max_message_mb * kMiB;

@@ -17,6 +17,7 @@ namespace fuseline::service {
 struct ServerFlags {
   EngineOptions engine;
   ServerOptions server;
+  bool compiler_workers = true;  // the program says what they are started with: engine.compiler_workers.command
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
   absl::Duration drain_time = absl::Seconds(30);

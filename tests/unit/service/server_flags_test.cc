@@ -42,6 +42,9 @@ TEST(ServerFlagsTest, NoFlagsGiveTheDocumentedDefaults) {
   EXPECT_EQ(flags.engine.cache_disk_bytes, 16ll << 30);
   EXPECT_EQ(flags.engine.executor.cpu_devices, 1);
   EXPECT_TRUE(flags.engine.executor.use_cuda);
+  EXPECT_TRUE(flags.compiler_workers);
+  EXPECT_EQ(flags.engine.compiler_workers.time_limit, absl::Seconds(60));
+  EXPECT_EQ(flags.engine.compiler_workers.memory_limit_bytes, 4ll << 30);
   EXPECT_EQ(flags.engine.limits.max_nodes, GraphLimits().max_nodes);
   EXPECT_EQ(flags.engine.limits.max_constant_bytes, GraphLimits().max_constant_bytes);
   EXPECT_EQ(flags.log_level, LogLevel::kInfo);
@@ -59,6 +62,9 @@ TEST(ServerFlagsTest, EveryFlagArrives) {
                                       "--host_compiler=clang++",
                                       "--nvrtc_path=/a",
                                       "--nvrtc_path=/b",
+                                      "--no-compiler_workers",
+                                      "--compile_seconds=13",
+                                      "--compile_memory_mb=300",
                                       "--cpu_devices=4",
                                       "--cpu_threads=5",
                                       "--no-cuda",
@@ -81,6 +87,9 @@ TEST(ServerFlagsTest, EveryFlagArrives) {
   EXPECT_EQ(flags.engine.compile_threads, 3);
   EXPECT_EQ(flags.engine.host_compiler, "clang++");
   EXPECT_EQ(flags.engine.nvrtc_search_paths, (std::vector<std::string>{"/a", "/b"}));
+  EXPECT_FALSE(flags.compiler_workers);
+  EXPECT_EQ(flags.engine.compiler_workers.time_limit, absl::Seconds(13));
+  EXPECT_EQ(flags.engine.compiler_workers.memory_limit_bytes, 300 << 20);
   EXPECT_EQ(flags.engine.executor.cpu_devices, 4);
   EXPECT_EQ(flags.engine.executor.cpu_threads, 5);
   EXPECT_FALSE(flags.engine.executor.use_cuda);
