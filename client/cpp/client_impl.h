@@ -1,0 +1,120 @@
+// What Client's calls share: channel, stubs, retries, and asking by fingerprint before sending a graph.
+// Pipeline: Client's methods (client.cc, execute.cc) -> Impl -> gRPC. Included only by those files.
+// Thread-safety: thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "client/cpp/client.h"
+#include "client/cpp/fingerprint_memory.h"
+#include "client/cpp/message_codec.h"
+#include "common/ir/codec/graph_codec.h"
+#include "common/status/error.h"
+#include "common/status/status_macros.h"
+#include "fuseline/v1/admin_service.grpc.pb.h"
+#include "fuseline/v1/compile_service.grpc.pb.h"
+#include "fuseline/v1/execute_service.grpc.pb.h"
+#include "grpcpp/grpcpp.h"
+
+namespace fuseline::client {
+
+class Client::Impl {
+ public:
+  Impl(const std::string& address, const ClientOptions& options);
+
+  // One call, made again by `attempt` while the server answers UNAVAILABLE and the deadline allows. `attempt` must
+  // start from the beginning each time.
+  absl::Status WithRetries(absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt);
+
+  // A unary call with its retries. `method`: of a stub.
+  template <typename Stub, typename Request, typename Response>
+  absl::Status Call(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const Request& request, Response& response) {
+    FUSELINE_RETURN_IF_ERROR(CheckMessageSize(request));
+    return WithRetries([&](grpc::ClientContext& context) {
+      response.Clear();
+      return (stub.*method)(&context, request, &response);
+    });
+  }
+
+  // Makes a call by fingerprint where one is known, else by graph; falls back to the graph. Fills in
+  // request.mutable_spec(). `input_key`: what of the inputs binds symbols, and so is part of what is compiled.
+  // `call(by_fingerprint)` sends `request`, whose names of inputs and outputs are then canonical, and fills `response`.
+  // Returns whether the graph was sent.
+  template <typename Request, typename Response>
+  absl::StatusOr<bool> BySpec(const CompileSpec& spec, const std::string& input_key, Request& request,
+                              const Response& response, absl::FunctionRef<absl::Status(bool by_fingerprint)> call) {
+    if (spec.graph == nullptr) {
+      if (!spec.fingerprint.has_value())
+        return InvalidArgument(ErrorReason::kOptionInvalid, "spec", "neither a graph nor a fingerprint is given");
+      request.mutable_spec()->set_fingerprint(FingerprintBytes(*spec.fingerprint));
+      FUSELINE_RETURN_IF_ERROR(call(true));
+      return false;
+    }
+    SpecFieldsToProto(spec, request.mutable_spec());
+    GraphToProto(*spec.graph, request.mutable_spec()->mutable_graph());
+    if (spec.bypass_cache) {
+      FUSELINE_RETURN_IF_ERROR(call(false));
+      return true;
+    }
+    const Digest digest = RequestDigest(request.spec(), input_key);
+    std::optional<Fingerprint> known = spec.fingerprint;
+    if (!known.has_value()) known = memory_.Find(digest);
+    if (known.has_value()) {
+      v1::CompileSpec by_graph;
+      by_graph.Swap(request.mutable_spec());
+      request.mutable_spec()->set_fingerprint(FingerprintBytes(*known));
+      const absl::Status status = call(true);
+      if (status.ok()) return false;
+      // INVALID_ARGUMENT: asked again with the graph, so that the message has the user's names and not canonical ones.
+      // So is NOT_FOUND of an artifact; of a tensor it stays.
+      const bool no_artifact = absl::IsNotFound(status) && GetErrorReason(status) != ErrorReason::kHandleUnknown;
+      if (!no_artifact && !absl::IsInvalidArgument(status)) return status;
+      request.mutable_spec()->Swap(&by_graph);
+    }
+    FUSELINE_RETURN_IF_ERROR(call(false));
+    FUSELINE_ASSIGN_OR_RETURN(const CompileSummary summary, SummaryFromProto(response.summary()));
+    memory_.Remember(digest, summary.fingerprint);
+    return true;
+  }
+
+  // BySpec of a unary call whose inputs bind nothing.
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<bool> CallBySpec(Stub& stub,
+                                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                                  const CompileSpec& spec, Request& request, Response& response) {
+    return BySpec(spec, "", request, response, [&](bool) { return Call(stub, method, request, response); });
+  }
+
+  const ClientOptions& options() const { return options_; }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  v1::CompileService::Stub& compile() { return *compile_; }
+  v1::ExecuteService::Stub& execute() { return *execute_; }
+  v1::AdminService::Stub& admin() { return *admin_; }
+
+ private:
+  // Said here, since gRPC's own message for it is unreadable.
+  absl::Status CheckMessageSize(const google::protobuf::Message& request) const;
+  static std::string FingerprintBytes(const Fingerprint& fingerprint);
+  // What a request asks for, whatever its messages' field order in memory.
+  static Digest RequestDigest(const v1::CompileSpec& spec, const std::string& input_key);
+
+  // Fixed after construction.
+  const ClientOptions options_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::CompileService::Stub> compile_;
+  std::unique_ptr<v1::ExecuteService::Stub> execute_;
+  std::unique_ptr<v1::AdminService::Stub> admin_;
+  // Own synchronisation.
+  FingerprintMemory memory_;
+};
+
+}  // namespace fuseline::client
