@@ -1,5 +1,6 @@
 #include "common/case_file/case_file.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -139,15 +140,17 @@ absl::StatusOr<Shape> ReadShape(const Json& json, const std::string& field, cons
 
 // The size in bytes, or an error where it is over `budget`.
 absl::StatusOr<int64_t> BoundedSize(DType dtype, const Shape& shape, const std::string& field, int64_t budget) {
-  for (const int64_t size : shape) {
-    if (size == 0) return 0;
-  }
+  // Zeros count as one here, as in the graph's verifier, so that no product of the other dims overflows anywhere later.
+  const int64_t most = std::max(budget, GraphLimits().max_elements);
+  bool empty = false;
   int64_t bytes = DTypeSizeBytes(dtype);
   for (const int64_t size : shape) {
-    if (bytes > budget / size) return FieldError(field, "the tensors of the file are too large");
-    bytes *= size;
+    empty = empty || size == 0;
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes) || bytes > most)
+      return FieldError(field, "the tensors of the file are too large");
   }
-  if (bytes > budget) return FieldError(field, "the tensors of the file are too large");  // 0-d: the loop saw no dim
+  if (empty) return 0;
+  if (bytes > budget) return FieldError(field, "the tensors of the file are too large");
   return bytes;
 }
 

@@ -129,6 +129,7 @@ TEST(CaseFileTest, BadFilesAreRefusedNamingTheField) {
       {MakeCase(R"({"dtype": "f32", "shape": [1,1,1,1,1,1,1,1,1,1,1,1,1], "data": [1]})"), "inputs.x.shape",
        "more than 12 dims"},
       {MakeCase(R"({"dtype": "f32", "shape": [4294967296, 4294967296], "fill": 1})"), "inputs.x", "too large"},
+      {MakeCase(R"({"dtype": "f32", "shape": [1099511627776, 1099511627776, 0], "data": []})"), "inputs.x", "too large"},
       {MakeCase(R"({"dtype": "f32", "shape": [2], "data": [1]})"), "inputs.x.data", "2 elements, the list has 1"},
       {MakeCase(R"({"dtype": "f32", "shape": [2], "data": [1, "one"]})"), "inputs.x.data[1]", "expected a number"},
       {MakeCase(R"({"dtype": "f32", "shape": [1], "data": [true]})"), "inputs.x.data[0]", "expected a number"},
