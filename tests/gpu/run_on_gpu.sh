@@ -3,7 +3,8 @@
 # examples, the cache, the benchmarks, and the test programs. Needs a driver and NVRTC; FUSELINE_NVRTC_DIR names NVRTC's folder where
 # the server does not find it. Writes to $OUT (default ./results): summary.json, and JSON and text for each step.
 #   run_on_gpu.sh [--target T] [--only STEP,…] [--iterations N]
-#   steps: devices cases examples cache bench tests; unpack alone leaves the programs in bin/ and tests/
+#   steps: devices cases examples cache bench tests; also sanitize (not by default: minutes), the cases under compute-sanitizer's
+#   memcheck, racecheck and initcheck; unpack alone leaves the programs in bin/ and tests/
 # Exit code 0: every step passed.
 set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -16,7 +17,7 @@ while [ $# -gt 0 ]; do
     --target) target="${2:?--target needs a value}"; shift ;;
     --only) only="${2:?--only needs steps}"; shift ;;
     --iterations) iterations="${2:?--iterations needs a value}"; shift ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "run_on_gpu.sh: unknown argument: $1 (see --help)" >&2; exit 2 ;;
   esac
   shift
@@ -159,6 +160,26 @@ if wanted tests; then
     case "$program" in *.gz) continue ;; esac
     [ -x "$program" ] || continue
     step "test_$(basename "$program")" 300 "$program" --gtest_color=no
+  done
+fi
+if wanted sanitize; then
+  # One process for all cases; the kernels are compiled by others, which are not looked at. The three run side by side.
+  sanitizers=()
+  for tool in memcheck racecheck initcheck; do
+    (
+      code=0
+      timeout 560 compute-sanitizer --tool "$tool" --target-processes application-only --error-exitcode 99 --print-limit 20 \
+        "$fuseline" --local verify --quiet --jobs 1 --target "$target" "$here/cases" >"$out/$tool.log" 2>&1 || code=$?
+      echo "$code" >"$work/sanitize_$tool.code"
+    ) &
+    sanitizers+=($!)
+  done
+  wait "${sanitizers[@]}"
+  for tool in memcheck racecheck initcheck; do
+    code="$(cat "$work/sanitize_$tool.code")"
+    # A tool that did not attach proves nothing.
+    grep -q 'SUMMARY' "$out/$tool.log" || code=98
+    step "sanitize_$tool" 10 sh -c "tail -n 5 '$out/$tool.log'; exit $code"
   done
 fi
 
