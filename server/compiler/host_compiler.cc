@@ -1,6 +1,7 @@
 // Tested by tests/unit/compiler/host_compiler_test.cc
 #include <stdlib.h>
 
+#include <iterator>
 #include <utility>
 
 #include "absl/base/call_once.h"
@@ -186,6 +187,8 @@ class HostCompiler : public KernelCompiler {
     const std::string features =
         result.ok() && result->exit_code == 0 ? ComputeDigest(result->output).ToHex().substr(0, 16) : "unknown";
     std::vector<std::string> flags;
+    // What $CXX adds to its program: "g++ -m32", "ccache g++". The program's own path does not matter.
+    flags.insert(flags.end(), std::next((*toolchain)->command.begin()), (*toolchain)->command.end());
     AppendFlags(**toolchain, false, flags);
     Append(flags, kLibraries);
     return StrCat((*toolchain)->version, "; flags ", absl::StrJoin(flags, " "), " | ", kFastFlag, "; native ",

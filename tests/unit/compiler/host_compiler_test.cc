@@ -75,6 +75,22 @@ TEST_F(HostCompilerTest, CudaTargetIsRefused) {
   EXPECT_THAT(compiler_->CompileKernel(source), StatusIs(absl::StatusCode::kInternal, "cuda:sm_90"));
 }
 
+TEST_F(HostCompilerTest, ArgumentsOfTheEnvironmentsCompilerAreInTheIdentity) {
+  const char* const old = getenv("CXX");
+  const std::string before = old != nullptr ? old : "";
+  setenv("CXX", "g++", 1);
+  const std::string plain = MakeHostCompiler("", "")->Identity();
+  setenv("CXX", "g++ -O1", 1);
+  const std::string with_argument = MakeHostCompiler("", "")->Identity();
+  if (old != nullptr) {
+    setenv("CXX", before.c_str(), 1);
+  } else {
+    unsetenv("CXX");
+  }
+  EXPECT_NE(plain, with_argument);
+  EXPECT_NE(with_argument.find("flags -O1 "), std::string::npos) << with_argument;
+}
+
 TEST_F(HostCompilerTest, IdentityNamesVersionFlagsAndProcessor) {
   const std::string identity = compiler_->Identity();
   EXPECT_NE(identity.find("-ffp-contract=off"), std::string::npos) << identity;
