@@ -365,9 +365,7 @@ absl::StatusOr<Execution> Executor::Execute(const ArtifactPtr& artifact, const s
   for (const Argument& input : inputs) tensors.push_back(input.tensor);
   return impl_->Execute(artifact, tensors, options);
 }
-absl::StatusOr<Tensor> Executor::Fetch(const StoredTensorPtr& tensor) {
-  return Unimplemented("", "kept tensors");
-}
+absl::StatusOr<Tensor> Executor::Fetch(const StoredTensorPtr& tensor) { return Unimplemented("", "kept tensors"); }
 absl::StatusOr<BenchResult> Executor::Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
                                             int iterations, const ExecuteOptions& options) {
   return impl_->Bench(artifact, inputs, warmup, iterations);

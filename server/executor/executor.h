@@ -23,10 +23,18 @@ struct DeviceInfo {
   Target target;
   int64_t memory_bytes = 0;
   bool healthy = true;
-  int64_t executions = 0;
-  int64_t queue_depth = 0;
+  int64_t executions = 0;   // that succeeded
+  int64_t queue_depth = 0;  // executions that wait or run
   std::string unhealthy_reason;
-  int64_t resets = 0;  // contexts lost and built again
+  int64_t resets = 0;                 // contexts lost and built again
+  int64_t failures = 0;               // executions that the device failed
+  double queue_seconds = 0;           // that executions have waited, all together
+  double run_seconds = 0;             // that executions have run, transfers included
+  int64_t bytes_to_device = 0;        // inputs moved into the device's memory; 0 where that is the host's
+  int64_t bytes_to_host = 0;          // results moved out of it
+  int64_t memory_used_bytes = 0;      // of the device's memory, by this process
+  int64_t memory_reserved_bytes = 0;  // used, or held free for reuse
+  int64_t kept_bytes = 0;             // of memory_used_bytes: kept tensors, and copies of them
 };
 
 struct ExecutorOptions {
