@@ -83,6 +83,14 @@ LogFields CallFields(const CallRecord& record) {
                       {"request_bytes", absl::StrCat(record.request_bytes)},
                       {"response_bytes", absl::StrCat(record.response_bytes)},
                       {"peer", record.peer}};
+  if (!record.owner.empty()) fields.emplace_back("owner", record.owner);
+  if (!record.notes.outcome.empty()) fields.emplace_back("cache", record.notes.outcome);
+  const auto add_micros = [&](const char* name, int64_t micros) {
+    if (micros >= 0) fields.emplace_back(name, absl::StrCat(micros));
+  };
+  add_micros("build_us", record.notes.build_micros);
+  add_micros("device_queue_us", record.notes.device_queue_micros);
+  add_micros("run_us", record.notes.run_micros);
   if (!record.reason.empty()) fields.emplace_back("reason", record.reason);
   if (!record.message.empty()) fields.emplace_back("message", record.message);
   return fields;

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/service/call_context.h"
+
 namespace fuseline::service {
 
 // What is known of a call when it ends.
@@ -20,10 +22,12 @@ struct CallRecord {
   std::string reason;   // of an error, else empty
   std::string message;  // of an error, else empty
   std::string peer;
+  std::string owner;
   int64_t latency_micros = 0;  // from the request's arrival to its answer
   int64_t queue_micros = 0;    // of these, waiting for a thread
   int64_t request_bytes = 0;
   int64_t response_bytes = 0;
+  CallNotes notes;
 };
 using CallLog = std::function<void(const CallRecord&)>;
 

@@ -99,7 +99,8 @@ class Server::Impl {
     CallRunnerOptions runner;
     runner.compile_workers = Workers(options.compile_workers, 2, 8);
     runner.execute_workers = Workers(options.execute_workers, 4, 16);
-    runner.max_queue = options.max_queue;
+    runner.max_compile_queue = options.max_queue;
+    runner.max_execute_queue = options.max_queue;
     runner.log = options.log;
     return runner;
   }

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/status/error.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -15,6 +18,7 @@ namespace {
 // (1 + 2 * 4/3) is 4.4 KB of the 8 KB that gRPC allows for all metadata of a call.
 constexpr size_t kMaxMessageBytes = 1200;
 constexpr size_t kMaxSubjectBytes = 256;
+constexpr char kRetryDelayUrl[] = "type.fuseline.dev/RetryDelayMicros";
 
 absl::StatusCode OurCode(absl::StatusCode code) {
   switch (code) {
@@ -89,6 +93,7 @@ class DetailWriter {
         reason_(status.ok() ? "" : Reason(status, code)),
         subject_(Readable(GetErrorSubject(status), kMaxSubjectBytes)),
         message_(Readable(std::string(status.message()), kMaxMessageBytes)),
+        retry_delay_(GetRetryDelay(status)),
         request_id_(request_id) {}
 
   const std::string& message() const { return message_; }
@@ -120,9 +125,19 @@ class DetailWriter {
         break;
       case absl::StatusCode::kUnavailable:
       case absl::StatusCode::kResourceExhausted: {
+        // Waiting does not help; deleting tensors does.
+        if (reason_ == ErrorReasonName(ErrorReason::kQuota)) {
+          google::rpc::QuotaFailure detail;
+          auto* violation = detail.add_violations();
+          violation->set_subject(subject_);
+          violation->set_description(message_);
+          out.add_details()->PackFrom(detail);
+          break;
+        }
         const bool memory = reason_ == ErrorReasonName(ErrorReason::kDeviceMemory);
         google::rpc::RetryInfo detail;
-        SetDuration(code_ == absl::StatusCode::kUnavailable ? kUnavailableRetryDelay
+        SetDuration(retry_delay_.has_value()                ? *retry_delay_
+                    : code_ == absl::StatusCode::kUnavailable ? kUnavailableRetryDelay
                     : memory                                ? kMemoryRetryDelay
                                                             : kQueueRetryDelay,
                     detail.mutable_retry_delay());
@@ -165,10 +180,23 @@ class DetailWriter {
   const std::string reason_;
   const std::string subject_;
   const std::string message_;
+  const std::optional<absl::Duration> retry_delay_;
   const std::string request_id_;
 };
 
 }  // namespace
+
+absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {
+  status.SetPayload(kRetryDelayUrl, absl::Cord(absl::StrCat(absl::ToInt64Microseconds(delay))));
+  return status;
+}
+
+std::optional<absl::Duration> GetRetryDelay(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kRetryDelayUrl);
+  int64_t micros = 0;
+  if (!payload.has_value() || !absl::SimpleAtoi(std::string(*payload), &micros)) return std::nullopt;
+  return absl::Microseconds(micros);
+}
 
 grpc::Status ToGrpcStatus(const absl::Status& status, const std::string& request_id) {
   if (status.ok()) return grpc::Status::OK;
