@@ -73,6 +73,35 @@ TEST(CompileKernelsTest, FirstErrorInOrderWinsAndLaterKernelsAreNotBegun) {
   EXPECT_LT(compiler.compiled, 10);
 }
 
+TEST(CompileKernelsTest, StopIsAskedBeforeEachKernelAndItsStatusIsReturned) {
+  FakeCompiler compiler;
+  const StopCheck stop = [&] { return compiler.compiled >= 2 ? absl::CancelledError("enough") : absl::OkStatus(); };
+  const auto images = CompileKernels(compiler, Sources({"a", "b", "c", "d"}), 1, stop);
+  EXPECT_THAT(images, StatusIs(absl::StatusCode::kCancelled, "compile kernel 3 of 4: enough"));
+  EXPECT_EQ(compiler.compiled, 2);
+}
+
+TEST(CompileKernelsTest, ProgressCountsEachKernelThatIsDone) {
+  FakeCompiler compiler;
+  std::vector<int64_t> counts;
+  const auto images =
+      CompileKernels(compiler, Sources({"a", "b", "c", "d", "e"}), 3, {}, [&](int64_t done, int64_t total) {
+        counts.push_back(done);
+        EXPECT_EQ(total, 5);
+      });
+  ASSERT_THAT(images, IsOk());
+  EXPECT_EQ(counts, (std::vector<int64_t>{1, 2, 3, 4, 5}));
+}
+
+TEST(KernelCompilerTest, StopIsAskedBeforeACompilerThatCanNotBeInterrupted) {
+  FakeCompiler compiler;
+  EXPECT_THAT(compiler.CompileUnlessStopped({"k", "", Target::Cpu(), false}, [] { return absl::CancelledError("no"); }),
+              StatusIs(absl::StatusCode::kCancelled, "no"));
+  EXPECT_EQ(compiler.compiled, 0);
+  EXPECT_THAT(compiler.CompileUnlessStopped({"k", "", Target::Cpu(), false}, {}), IsOk());
+  EXPECT_EQ(compiler.workers().started, 0);
+}
+
 TEST(KernelCompilerTest, PtxIsUnimplementedUnlessACompilerGivesIt) {
   FakeCompiler compiler;
   EXPECT_THAT(compiler.CompileToPtx({"k", "", Target::Cpu(), false}),
