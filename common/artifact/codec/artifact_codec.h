@@ -35,7 +35,8 @@ void ReportToProto(const ArtifactReport& report, v1::Report* proto);
 ArtifactReport ReportFromProto(const v1::Report& proto);
 
 // The plan's invariants (launch_plan.h) that keep a run inside its buffers: indices, sizes, bounds, launch dims, image
-// formats that fit the target. That temporaries which live at the same time do not overlap is the planner's business.
+// formats that fit the target; every output is written, nothing is copied that was not written, and temporaries do not
+// overlap while both are in use.
 absl::Status ValidateArtifact(const Artifact& artifact);
 
 }  // namespace fuseline

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/artifact/codec/artifact_codec.h"
@@ -117,7 +120,12 @@ absl::Status ValidateBuffer(const LaunchPlan& plan, size_t index, const std::vec
     case PlanBuffer::Kind::kInput:
       return check_within(input_bytes.size(), [&](size_t i) { return input_bytes[i]; });
     case PlanBuffer::Kind::kOutput:
-      return check_within(output_bytes.size(), [&](size_t i) { return output_bytes[i]; });
+      FUSELINE_RETURN_IF_ERROR(check_within(output_bytes.size(), [&](size_t i) { return output_bytes[i]; }));
+      // Else the rest of the output would go to the client unwritten.
+      if (buffer.size_bytes < output_bytes[static_cast<size_t>(buffer.index)]) {
+        return Invalid(absl::StrCat(where, " has size ", buffer.size_bytes, ", less than the output that it stands for"));
+      }
+      return absl::OkStatus();
     case PlanBuffer::Kind::kConstant:
       return check_within(plan.constants.size(),
                           [&](size_t i) { return static_cast<int64_t>(plan.constants[i].size()); });
@@ -181,6 +189,79 @@ absl::Status ValidateStep(const Artifact& artifact, size_t index) {
   return Invalid(absl::StrCat(where, " has no kind"));
 }
 
+// Nothing is copied from where nothing was written: that would hand out what an earlier run has left in memory. A launch
+// may write all of its buffers, since a plan does not say which.
+absl::Status ValidateContents(const LaunchPlan& plan, const std::vector<int64_t>& output_bytes) {
+  std::vector<bool> temporary_filled(plan.buffers.size(), false);
+  std::vector<bool> output_filled(plan.outputs.size(), false);
+  const auto filled = [&](int32_t b) -> std::vector<bool>::reference {
+    const PlanBuffer& buffer = plan.buffers[static_cast<size_t>(b)];
+    return buffer.kind == PlanBuffer::Kind::kOutput ? output_filled[static_cast<size_t>(buffer.index)]
+                                                    : temporary_filled[static_cast<size_t>(b)];
+  };
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const PlanStep& step = plan.steps[i];
+    if (step.kind == PlanStep::Kind::kLaunch) {
+      for (const int32_t b : step.buffers) filled(b) = true;
+      continue;
+    }
+    const PlanBuffer& from = plan.buffers[static_cast<size_t>(step.buffers[0])];
+    const bool given = from.kind == PlanBuffer::Kind::kInput || from.kind == PlanBuffer::Kind::kConstant;
+    if (!given && !filled(step.buffers[0]) && from.size_bytes > 0)
+      return Invalid(absl::StrCat("step ", i, " copies from buffer ", step.buffers[0], ", which no step has written"));
+    filled(step.buffers[1]) = true;
+  }
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    if (!output_filled[i] && output_bytes[i] > 0)
+      return Invalid(absl::StrCat("no step writes output '", plan.outputs[i].name, "'"));
+  }
+  return absl::OkStatus();
+}
+
+// Temporaries do not overlap in the arena while both are in use: from the first step that names one to the last, both
+// included. A sweep over the steps with the live ones sorted by place: O((n + m) log n) for n buffers named m times.
+absl::Status ValidateArena(const LaunchPlan& plan) {
+  constexpr size_t kNever = std::numeric_limits<size_t>::max();
+  std::vector<size_t> first(plan.buffers.size(), kNever);
+  std::vector<size_t> last(plan.buffers.size(), kNever);
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    for (const int32_t b : plan.steps[i].buffers) {
+      if (first[static_cast<size_t>(b)] == kNever) first[static_cast<size_t>(b)] = i;
+      last[static_cast<size_t>(b)] = i;
+    }
+  }
+  std::map<int64_t, size_t> live;  // offset -> buffer
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    // Not empty, and named here for the first or the last time.
+    const auto counts = [&](size_t b, const std::vector<size_t>& when) {
+      return plan.buffers[b].kind == PlanBuffer::Kind::kTemporary && plan.buffers[b].size_bytes > 0 && when[b] == i;
+    };
+    for (const int32_t name : plan.steps[i].buffers) {
+      const size_t b = static_cast<size_t>(name);
+      if (!counts(b, first)) continue;
+      first[b] = kNever;  // a step may name it twice
+      const int64_t offset = plan.buffers[b].arena_offset_bytes;
+      const auto next = live.lower_bound(offset);
+      size_t other = kNever;
+      if (next != live.end() && next->first < offset + plan.buffers[b].size_bytes) other = next->second;
+      if (next != live.begin()) {
+        const auto& [at, before] = *std::prev(next);
+        if (at + plan.buffers[before].size_bytes > offset) other = before;
+      }
+      if (other != kNever) {
+        return Invalid(absl::StrCat("temporaries ", std::min(b, other), " and ", std::max(b, other),
+                                    " overlap in the arena while both are in use, at step ", i));
+      }
+      live.emplace(offset, b);
+    }
+    for (const int32_t name : plan.steps[i].buffers) {
+      const size_t b = static_cast<size_t>(name);
+      if (counts(b, last)) live.erase(plan.buffers[b].arena_offset_bytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateArtifact(const Artifact& artifact) {
@@ -205,19 +286,9 @@ absl::Status ValidateArtifact(const Artifact& artifact) {
   }
   for (size_t i = 0; i < plan.buffers.size(); ++i)
     FUSELINE_RETURN_IF_ERROR(ValidateBuffer(plan, i, input_bytes, output_bytes));
-  std::vector<bool> output_used(plan.outputs.size(), false);
-  for (size_t i = 0; i < plan.steps.size(); ++i) {
-    FUSELINE_RETURN_IF_ERROR(ValidateStep(artifact, i));
-    for (const int32_t b : plan.steps[i].buffers) {
-      const PlanBuffer& buffer = plan.buffers[static_cast<size_t>(b)];
-      if (buffer.kind == PlanBuffer::Kind::kOutput) output_used[static_cast<size_t>(buffer.index)] = true;
-    }
-  }
-  for (size_t i = 0; i < plan.outputs.size(); ++i) {
-    if (!output_used[i] && output_bytes[i] > 0)
-      return Invalid(absl::StrCat("no step writes output '", plan.outputs[i].name, "'"));
-  }
-  return absl::OkStatus();
+  for (size_t i = 0; i < plan.steps.size(); ++i) FUSELINE_RETURN_IF_ERROR(ValidateStep(artifact, i));
+  FUSELINE_RETURN_IF_ERROR(ValidateContents(plan, output_bytes));
+  return ValidateArena(plan);
 }
 
 }  // namespace fuseline

@@ -7,6 +7,8 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/status/error.h"
 #include "fuseline/v1/artifact.pb.h"
@@ -231,6 +233,18 @@ TEST(ArtifactCodecTest, PlanThatCouldLeaveItsBuffersIsRefused) {
        "buffer 0 has size 25, more than"},
       {"output larger than its tensor", [](Artifact& a) { a.plan.buffers[3].size_bytes = 28; },
        "buffer 3 has size 28, more than"},
+      {"output smaller than its tensor", [](Artifact& a) { a.plan.buffers[3].size_bytes = 20; },
+       "buffer 3 has size 20, less than"},
+      {"copy of what was never written", [](Artifact& a) { a.plan.steps[0].buffers.pop_back(); },
+       "step 1 copies from buffer 2, which no step has written"},
+      {"copy before it is written", [](Artifact& a) { std::swap(a.plan.steps[0], a.plan.steps[1]); },
+       "step 0 copies from buffer 2, which no step has written"},
+      {"output only read",
+       [](Artifact& a) {
+         a.plan.buffers.push_back({PlanBuffer::Kind::kTemporary, 0, 24, 0});
+         a.plan.steps[1].buffers = {3, 4};
+       },
+       "step 1 copies from buffer 3, which no step has written"},
       {"constant larger than its bytes", [](Artifact& a) { a.plan.buffers[1].size_bytes = 13; },
        "buffer 1 has size 13, more than"},
       {"negative size", [](Artifact& a) { a.plan.buffers[2].size_bytes = -1; }, "buffer 2 has size -1"},
@@ -310,6 +324,52 @@ TEST(ArtifactCodecTest, StridedInputMayReachAsFarAsItsStridesSay) {
   EXPECT_OK(ValidateArtifact(artifact));
   artifact.plan.buffers[0].size_bytes += 1;
   EXPECT_THAT(ValidateArtifact(artifact), StatusIs(absl::StatusCode::kInvalidArgument, "more than what it stands for"));
+}
+
+// Three temporaries at `offsets`, of 300 bytes each; each step launches with the temporaries of its list.
+Artifact MakeArenaArtifact(const std::vector<int64_t>& offsets, const std::vector<std::vector<int32_t>>& steps) {
+  Artifact artifact = MakeArtifact(Target::Cpu());
+  LaunchPlan& plan = artifact.plan;
+  const int32_t base = static_cast<int32_t>(plan.buffers.size());
+  plan.arena_bytes = 1 << 20;
+  for (const int64_t offset : offsets) plan.buffers.push_back({PlanBuffer::Kind::kTemporary, 0, 300, offset});
+  for (const std::vector<int32_t>& temporaries : steps) {
+    PlanStep step;
+    for (const int32_t t : temporaries) step.buffers.push_back(base + t);
+    plan.steps.push_back(step);
+  }
+  return artifact;
+}
+
+TEST(ArtifactCodecTest, TemporariesMayShareMemoryOnlyOneAfterTheOther) {
+  struct Case {
+    const char* name;
+    std::vector<int64_t> offsets;
+    std::vector<std::vector<int32_t>> steps;
+    const char* message;  // empty: valid
+  };
+  const Case cases[] = {
+      {"apart", {512, 1024, 1536}, {{0, 1, 2}}, ""},
+      {"one after the other", {512, 512, 512}, {{0}, {1}, {2}}, ""},
+      {"in use again later", {512, 512, 1536}, {{0}, {1}, {0}}, "temporaries 4 and 5 overlap"},
+      {"in one step", {512, 1024, 512}, {{0, 1}, {1, 2}, {0}}, "temporaries 4 and 6 overlap"},
+      {"end of one, start of another, in one step", {512, 512, 2048}, {{0}, {0, 1}}, "temporaries 4 and 5 overlap"},
+      {"by its last bytes", {512, 768, 2048}, {{0, 1}}, "temporaries 4 and 5 overlap"},
+      {"by its first bytes", {768, 512, 2048}, {{0, 1}}, "temporaries 4 and 5 overlap"},
+      {"named twice in a step", {512, 512, 2048}, {{0, 0}, {1, 1}}, ""},
+      {"never used", {512, 512, 512}, {{0}}, ""},
+  };
+  for (const Case& c : cases) {
+    const absl::Status status = ValidateArtifact(MakeArenaArtifact(c.offsets, c.steps));
+    if (*c.message == 0) {
+      EXPECT_OK(status) << c.name;
+    } else {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, c.message)) << c.name;
+    }
+  }
+  Artifact artifact = MakeArenaArtifact({512, 512, 512}, {{0, 1, 2}});
+  for (size_t b = 4; b < artifact.plan.buffers.size(); ++b) artifact.plan.buffers[b].size_bytes = 0;
+  EXPECT_OK(ValidateArtifact(artifact));
 }
 
 TEST(ArtifactCodecTest, EmptyOutputNeedsNoStep) {
