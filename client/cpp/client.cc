@@ -1,5 +1,6 @@
 #include "client/cpp/client.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,10 @@ absl::Status CheckOptions(const ClientOptions& options) {
   if (options.max_message_bytes < 1 || options.max_message_bytes > std::numeric_limits<int>::max()) {
     return BadOption("max_message_bytes", "must be between 1 and 2^31 - 1");
   }
+  const bool printable =
+      std::all_of(options.owner.begin(), options.owner.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (options.owner.size() > 128 || !printable)
+    return BadOption("owner", "must be up to 128 printable ASCII characters");
   return absl::OkStatus();
 }
 

@@ -17,7 +17,12 @@
 //   UNAVAILABLE        no server answers at the address, after all attempts.
 //   DEADLINE_EXCEEDED  ClientOptions::deadline has passed.
 //   INTERNAL           the server's answer can't be decoded.
-// UNAVAILABLE is the only code retried automatically: every call is idempotent.
+// UNAVAILABLE is the only code retried automatically: every call is idempotent, but for those that keep tensors. Where
+// their answer was lost, a retry under a handle of one's own answers ALREADY_EXISTS, and one under a made-up handle
+// leaves a tensor behind until its lease runs out.
+//
+// Tensors travel in one message with the call, and where they are large (together 4 MiB or more) in chunks, without
+// copies of the client's: a tensor must not change while a call uses it.
 //
 // Thread-safety: Client is thread-safe. Blocking: every call blocks until the answer, an error or the deadline.
 // Tested by tests/unit/client/client_test.cc
@@ -60,6 +65,8 @@ struct ClientOptions {
   bool remember_fingerprints = true;
   // Fingerprints remembered; the oldest is forgotten first.
   int64_t max_remembered = 10'000;
+  // Whose kept tensors the calls see: up to 128 printable ASCII characters.
+  std::string owner = {};
 };
 
 // What to compile and how. At least one of `graph` and `fingerprint` is set; with both, the fingerprint is asked for
@@ -77,6 +84,41 @@ struct CompileSpec {
 struct NamedTensor {
   std::string name;  // an input or output of the graph; all empty: by position
   Tensor tensor;
+  std::string handle = {};  // an input of Execute that the server keeps; then `tensor` is not looked at
+};
+
+// How a tensor is kept on the server.
+struct KeepOptions {
+  std::string handle;                           // 1 to 128 of [A-Za-z0-9_.:/-]; empty: the server makes one up
+  absl::Duration lease = absl::ZeroDuration();  // how long without use; 0: the server's default
+};
+
+// A tensor that the server keeps.
+struct KeptTensor {
+  std::string handle;
+  DType dtype = DType::kInvalid;
+  Shape shape;
+  int64_t size_bytes = 0;
+  absl::Duration lease;
+  absl::Duration remaining;  // in ListTensors
+  std::string name;          // the output's, in Execute
+};
+
+struct KeptTensors {
+  std::vector<KeptTensor> tensors;  // by handle
+  int64_t size_bytes = 0;           // of all of them
+  int64_t quota_bytes = 0;          // what the owner may take
+};
+
+struct KeptOutput {
+  std::string name;  // the output's
+  KeepOptions options;
+};
+
+struct ExecuteOptions {
+  std::vector<std::string> outputs;  // to return; empty: all that are not kept
+  std::vector<KeptOutput> keep;      // stay on the server
+  std::optional<int32_t> device;     // an ordinal of ServerInfo::devices; unset: the server chooses
 };
 
 struct CompileSummary {
@@ -103,6 +145,7 @@ struct ExecuteResult {
   absl::Duration queue_time;
   absl::Duration run_time;  // transfers and kernels
   int32_t device = 0;
+  std::vector<KeptTensor> kept;  // in the order of ExecuteOptions::keep
 };
 
 struct ExplainOptions {
@@ -196,8 +239,17 @@ class Client {
   // `include_source`: the kernels' source too.
   absl::StatusOr<CompileResult> Compile(const CompileSpec& spec, bool include_source = false);
   // Compiles where needed and runs. `inputs`: all named, in any order, or all unnamed, by position. Errors:
-  // INVALID_ARGUMENT (kTensorMismatch) for a missing, unknown or doubled input.
-  absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs);
+  // INVALID_ARGUMENT (kTensorMismatch) for a missing, unknown or doubled input; NOT_FOUND (kHandleUnknown) for a
+  // handle.
+  absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
+                                        const ExecuteOptions& options = {});
+  // Tensors that stay on the server, for runs of this owner. Of the result, handle, size and lease are set besides the
+  // type. Errors: ALREADY_EXISTS (kHandleTaken); RESOURCE_EXHAUSTED (kQuota).
+  absl::StatusOr<KeptTensor> PutTensor(const Tensor& tensor, const KeepOptions& options = {});
+  // Errors: NOT_FOUND (kHandleUnknown); UNAVAILABLE (kNoHealthyDevice) where it was lost with its device.
+  absl::StatusOr<Tensor> GetTensor(const std::string& handle);
+  absl::Status DeleteTensor(const std::string& handle);
+  absl::StatusOr<KeptTensors> ListTensors();
   // The report has the graph's own names of values where the graph is given.
   absl::StatusOr<ExplainResult> Explain(const CompileSpec& spec, const ExplainOptions& options = {});
   // Runs the graph, which must be given, and compares with `expected`, or with the reference interpreter where it is

@@ -34,6 +34,7 @@ absl::Status Client::Impl::WithRetries(absl::FunctionRef<grpc::Status(grpc::Clie
   for (int count = 1;; ++count) {
     grpc::ClientContext context;
     if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
+    if (!options_.owner.empty()) context.AddMetadata("fuseline-owner", options_.owner);
     const grpc::Status status = attempt(context);
     if (status.ok()) return absl::OkStatus();
     absl::Status error =

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/error.h"
@@ -9,10 +10,6 @@
 
 namespace fuseline::client {
 namespace {
-
-absl::Duration FromProto(const google::protobuf::Duration& d) {
-  return absl::Seconds(d.seconds()) + absl::Nanoseconds(d.nanos());
-}
 
 std::string OutcomeName(v1::CacheOutcome outcome) {
   switch (outcome) {
@@ -67,27 +64,70 @@ void TensorToProto(const Tensor& tensor, v1::Tensor* proto) {
   proto->set_data(tensor.data(), static_cast<size_t>(tensor.size_bytes()));
 }
 
-absl::StatusOr<Tensor> TensorFromProto(const v1::Tensor& proto) {
+namespace {
+
+struct CheckedType {
+  DType dtype = DType::kInvalid;
+  Shape shape;
+  int64_t size_bytes = 0;
+};
+
+// Of a v1::Tensor or v1::KeptTensor.
+template <typename Proto>
+absl::StatusOr<CheckedType> TypeFromProto(const Proto& proto) {
   if (proto.dtype() <= v1::DATA_TYPE_UNSPECIFIED || proto.dtype() >= kDTypeCount)
     return Internal("the server sent a tensor of an unknown dtype");
-  const DType dtype = static_cast<DType>(proto.dtype());
-  // Compared with the data before anything is multiplied, so that no product overflows.
-  const Shape shape(proto.shape().begin(), proto.shape().end());
-  int64_t bytes = DTypeSizeBytes(dtype);
-  const bool empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
-  for (const int64_t size : shape) {
+  CheckedType type{static_cast<DType>(proto.dtype()), Shape(proto.shape().begin(), proto.shape().end())};
+  const bool empty = std::find(type.shape.begin(), type.shape.end(), 0) != type.shape.end();
+  int64_t bytes = DTypeSizeBytes(type.dtype);
+  for (const int64_t size : type.shape) {
     if (size < 0) return Internal("the server sent a tensor with a negative size");
-    if (empty) continue;
-    if (bytes > std::numeric_limits<int64_t>::max() / size)
+    // Zeros count as one, so that no product of the other dims overflows anywhere later.
+    if (bytes > std::numeric_limits<int64_t>::max() / std::max<int64_t>(size, 1))
       return Internal("the server sent a tensor with an impossible shape");
-    bytes *= size;
+    bytes *= std::max<int64_t>(size, 1);
   }
-  if (empty) bytes = 0;
-  if (bytes != static_cast<int64_t>(proto.data().size())) {
-    return Internal(
-        absl::StrCat("the server sent a tensor of ", proto.data().size(), " bytes where its shape has ", bytes));
+  type.size_bytes = empty ? 0 : bytes;
+  return type;
+}
+
+}  // namespace
+
+absl::StatusOr<Tensor> TensorFromProto(const v1::Tensor& proto) {
+  FUSELINE_ASSIGN_OR_RETURN(CheckedType type, TypeFromProto(proto));
+  if (type.size_bytes != static_cast<int64_t>(proto.data().size())) {
+    return Internal(absl::StrCat("the server sent a tensor of ", proto.data().size(), " bytes where its shape has ",
+                                 type.size_bytes));
   }
-  return Tensor::FromBytes(dtype, shape, proto.data());
+  return Tensor::FromBytes(type.dtype, std::move(type.shape), proto.data());
+}
+
+absl::StatusOr<Tensor> AllocateFromProto(const v1::Tensor& proto) {
+  FUSELINE_ASSIGN_OR_RETURN(CheckedType type, TypeFromProto(proto));
+  return Tensor::Allocate(type.dtype, std::move(type.shape));
+}
+
+absl::StatusOr<KeptTensor> KeptTensorFromProto(const v1::KeptTensor& proto) {
+  FUSELINE_ASSIGN_OR_RETURN(CheckedType type, TypeFromProto(proto));
+  KeptTensor tensor;
+  tensor.handle = proto.handle();
+  tensor.dtype = type.dtype;
+  tensor.shape = std::move(type.shape);
+  tensor.size_bytes = proto.size_bytes();
+  tensor.lease = DurationFromProto(proto.lease());
+  tensor.remaining = DurationFromProto(proto.remaining());
+  tensor.name = proto.name();
+  return tensor;
+}
+
+absl::Duration DurationFromProto(const google::protobuf::Duration& proto) {
+  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+}
+
+void DurationToProto(absl::Duration duration, google::protobuf::Duration* proto) {
+  absl::Duration rest;
+  proto->set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
+  proto->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
 }
 
 absl::StatusOr<CompileSummary> SummaryFromProto(const v1::CompileSummary& proto) {
@@ -96,8 +136,8 @@ absl::StatusOr<CompileSummary> SummaryFromProto(const v1::CompileSummary& proto)
     return Internal("the server sent a fingerprint that is not 32 bytes");
   std::copy(proto.fingerprint().begin(), proto.fingerprint().end(), summary.fingerprint.bytes.begin());
   summary.outcome = OutcomeName(proto.outcome());
-  summary.elapsed = FromProto(proto.elapsed());
-  summary.build_time = FromProto(proto.build_time());
+  summary.elapsed = DurationFromProto(proto.elapsed());
+  summary.build_time = DurationFromProto(proto.build_time());
   if (proto.target().empty()) return summary;
   const absl::StatusOr<Target> target = ParseTarget(proto.target());
   if (!target.ok())
@@ -142,7 +182,7 @@ ServerInfo ServerInfoFromProto(const v1::GetServerInfoResponse& proto) {
   info.limits = {limits.max_node_count(), limits.max_rank_count(), limits.max_element_count(),
                  limits.max_constant_bytes(), limits.max_text_bytes()};
   info.max_message_bytes = limits.max_message_bytes();
-  info.uptime = FromProto(proto.uptime());
+  info.uptime = DurationFromProto(proto.uptime());
   info.draining = proto.state() == v1::SERVER_STATE_DRAINING;
   return info;
 }

@@ -15,6 +15,11 @@ namespace fuseline::client {
 void SpecFieldsToProto(const CompileSpec& spec, v1::CompileSpec* proto);
 void TensorToProto(const Tensor& tensor, v1::Tensor* proto);
 absl::StatusOr<Tensor> TensorFromProto(const v1::Tensor& proto);
+// Uninitialised storage for a tensor whose data comes in chunks; nothing of `proto.data()` is read.
+absl::StatusOr<Tensor> AllocateFromProto(const v1::Tensor& proto);
+absl::StatusOr<KeptTensor> KeptTensorFromProto(const v1::KeptTensor& proto);
+absl::Duration DurationFromProto(const google::protobuf::Duration& proto);
+void DurationToProto(absl::Duration duration, google::protobuf::Duration* proto);
 absl::StatusOr<CompileSummary> SummaryFromProto(const v1::CompileSummary& proto);
 ArtifactReport ReportFromProto(const v1::Report& proto);
 OutputComparison ComparisonFromProto(const v1::OutputComparison& proto);

@@ -11,9 +11,10 @@
 
 namespace fuseline {
 
-// The contract's bound, and what we send: larger chunks are not faster, smaller ones are slower.
+// The contract's bound, and what we send: larger chunks are not faster, smaller ones are slower. A little less than 1
+// MiB, since that is the smallest bound that a server can have for messages.
 inline constexpr int64_t kMaxChunkBytes = 4 << 20;
-inline constexpr int64_t kChunkBytes = 1 << 20;
+inline constexpr int64_t kChunkBytes = (1 << 20) - 4096;
 
 // A received chunk. The pieces of its data, in order, belong to the message.
 struct ChunkView {
