@@ -10,11 +10,14 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "common/launch/block_pool.h"
+#include "common/launch/host_memory.h"
 #include "common/launch/launch_plan_runner.h"
 #include "common/launch/parallel_for.h"
 #include "common/launch/shared_object.h"
+#include "common/launch/stoppable_loop.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "common/status/str_cat.h"
@@ -32,12 +35,6 @@ constexpr int kCopyRuns = 7;
 constexpr int64_t kLeastFlushBytes = 64ll << 20;
 constexpr int64_t kMostFlushBytes = 1ll << 30;
 constexpr int64_t kMostIdleBytes = 8ll << 30;
-
-int64_t PhysicalMemoryBytes() {
-  const int64_t pages = sysconf(_SC_PHYS_PAGES);
-  const int64_t page_bytes = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page_bytes > 0 ? pages * page_bytes : 0;
-}
 
 std::string ProcessorName() {
   std::ifstream info("/proc/cpuinfo");
@@ -114,14 +111,18 @@ class CpuDevice : public Device {
  public:
   explicit CpuDevice(int threads)
       : name_(ProcessorName()),
-        memory_bytes_(PhysicalMemoryBytes()),
-        pool_(BlockPool::Create(std::min(kMostIdleBytes, memory_bytes_ / 4))),
+        memory_bytes_(HostMemoryLimitBytes()),
+        pool_(BlockPool::Create(std::min(kMostIdleBytes, memory_bytes_ / 4), HostMemoryLimitBytes())),
         parallel_for_(threads) {}
 
   std::string name() const override { return name_; }
   Target target() const override { return Target::Cpu(); }
   int64_t memory_bytes() const override { return memory_bytes_; }
   bool CanRun(const Target& target) const override { return target == Target::Cpu(); }
+  MemoryUsage memory_usage() const override {
+    const int64_t used_bytes = pool_->used_bytes();
+    return {used_bytes, used_bytes + pool_->idle_bytes()};
+  }
 
   absl::StatusOr<LoadedArtifactPtr> Load(ArtifactPtr artifact) override {
     if (!CanRun(artifact->target)) {
@@ -138,13 +139,11 @@ class CpuDevice : public Device {
 
   absl::Status CopyToDevice(void* device, const void* host, int64_t size_bytes) override {
     absl::MutexLock lock(&mutex_);
-    CopyBytes(device, host, size_bytes);
-    return absl::OkStatus();
+    return CopyBytes(device, host, size_bytes);
   }
   absl::Status CopyToHost(void* host, const void* device, int64_t size_bytes) override {
     absl::MutexLock lock(&mutex_);
-    CopyBytes(host, device, size_bytes);
-    return absl::OkStatus();
+    return CopyBytes(host, device, size_bytes);
   }
 
   absl::Status Run(const LoadedArtifact& artifact, absl::Span<void* const> inputs, absl::Span<void* const> outputs,
@@ -159,7 +158,7 @@ class CpuDevice : public Device {
 
   absl::StatusOr<std::vector<double>> Time(const LoadedArtifact& artifact, absl::Span<void* const> inputs,
                                            absl::Span<void* const> outputs, int warmup, int iterations,
-                                           bool flush_cache) override {
+                                           bool flush_cache, const StopCheck& stop) override {
     const auto& loaded = static_cast<const LoadedCpuArtifact&>(artifact);
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<void*> buffers, ResolveBuffers(loaded, inputs, outputs));
     std::shared_ptr<void> flush_block;
@@ -170,9 +169,10 @@ class CpuDevice : public Device {
     std::vector<double> micros;
     absl::MutexLock lock(&mutex_);
     for (int i = 0; i < warmup + iterations; ++i) {
+      if (stop) FUSELINE_RETURN_IF_ERROR(stop());
       if (flush_cache) memset(flush_block.get(), i & 0xff, static_cast<size_t>(flush_bytes));
       const Clock::time_point start = Clock::now();
-      FUSELINE_RETURN_IF_ERROR(RunSteps(loaded, buffers, nullptr));
+      FUSELINE_RETURN_IF_ERROR(RunSteps(loaded, buffers, stop));
       if (i >= warmup) micros.push_back(MicrosSince(start));
     }
     return micros;
@@ -184,11 +184,11 @@ class CpuDevice : public Device {
     FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> to, pool_->Allocate(size_bytes));
     absl::MutexLock lock(&mutex_);
     memset(from.get(), 1, static_cast<size_t>(size_bytes));
-    CopyBytes(to.get(), from.get(), size_bytes);
+    FUSELINE_RETURN_IF_ERROR(CopyBytes(to.get(), from.get(), size_bytes));
     std::vector<double> micros;
     for (int i = 0; i < kCopyRuns; ++i) {
       const Clock::time_point start = Clock::now();
-      CopyBytes(to.get(), from.get(), size_bytes);
+      FUSELINE_RETURN_IF_ERROR(CopyBytes(to.get(), from.get(), size_bytes));
       micros.push_back(MicrosSince(start));
     }
     std::nth_element(micros.begin(), micros.begin() + kCopyRuns / 2, micros.end());
@@ -244,21 +244,31 @@ class CpuDevice : public Device {
       switch (step.kind) {
         case PlanStep::Kind::kLaunch: {
           const CpuKernel kernel = loaded.entry(step.kernel);
-          parallel_for_.Run(step.work_items, step.work_grain,
-                            [&](int64_t begin, int64_t end) { kernel(arguments.data(), begin, end); });
+          FUSELINE_RETURN_IF_ERROR(RunLoop(step.work_items, step.work_grain, stop,
+                                           [&](int64_t begin, int64_t end) { kernel(arguments.data(), begin, end); }));
           break;
         }
         case PlanStep::Kind::kCopy:
-          CopyBytes(arguments[1], arguments[0], plan.buffers[static_cast<size_t>(step.buffers[0])].size_bytes);
+          FUSELINE_RETURN_IF_ERROR(CopyBytes(arguments[1], arguments[0],
+                                             plan.buffers[static_cast<size_t>(step.buffers[0])].size_bytes, stop));
           break;
       }
     }
     return absl::OkStatus();
   }
 
-  void CopyBytes(void* to, const void* from, int64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (size_bytes <= 0 || to == from) return;
-    parallel_for_.Run(size_bytes, kCopyGrainBytes, [&](int64_t begin, int64_t end) {
+  // On all threads, in slices that can be stopped between.
+  absl::Status RunLoop(int64_t items, int64_t grain, const StopCheck& stop,
+                       absl::FunctionRef<void(int64_t begin, int64_t end)> body) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    StoppableLoop loop(stop);
+    parallel_for_.Run(items, grain, [&](int64_t begin, int64_t end) { loop.Run(begin, end, grain, body); });
+    return stop ? loop.status() : absl::OkStatus();
+  }
+
+  absl::Status CopyBytes(void* to, const void* from, int64_t size_bytes, const StopCheck& stop = nullptr)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (size_bytes <= 0 || to == from) return absl::OkStatus();
+    return RunLoop(size_bytes, kCopyGrainBytes, stop, [&](int64_t begin, int64_t end) {
       memcpy(static_cast<char*>(to) + begin, static_cast<const char*>(from) + begin, static_cast<size_t>(end - begin));
     });
   }

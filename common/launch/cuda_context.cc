@@ -61,6 +61,12 @@ int CudaContext::attribute(int attribute) const {
   return driver_->DeviceGetAttribute(&value, attribute, device_) == CudaDriver::kSuccess ? value : 0;
 }
 
+int64_t CudaContext::PoolBytes(int attribute) const {
+  uint64_t bytes = 0;
+  if (pool_ == nullptr || driver_->MemPoolGetAttribute(pool_, attribute, &bytes) != CudaDriver::kSuccess) return 0;
+  return static_cast<int64_t>(bytes);
+}
+
 int CudaContext::AllocateOnce(size_t size_bytes, CuDevicePtr& address) {
   return pool_ != nullptr ? driver_->MemAllocAsync(&address, size_bytes, stream_)
                           : driver_->MemAlloc(&address, size_bytes);

@@ -48,10 +48,14 @@ class CudaContext : public std::enable_shared_from_this<CudaContext> {
   // Device memory whose release is ordered after the stream's work so far.
   absl::StatusOr<std::shared_ptr<void>> Allocate(int64_t size_bytes);
   absl::Status Synchronize() const;
+  // The pool's; 0 without a pool.
+  int64_t used_bytes() const { return PoolBytes(CudaDriver::kPoolUsedBytes); }
+  int64_t reserved_bytes() const { return PoolBytes(CudaDriver::kPoolReservedBytes); }
 
  private:
   CudaContext(std::shared_ptr<const CudaDriver> driver, int device) : driver_(std::move(driver)), device_(device) {}
   absl::Status Init();
+  int64_t PoolBytes(int attribute) const;
   int AllocateOnce(size_t size_bytes, CuDevicePtr& address);
 
   const std::shared_ptr<const CudaDriver> driver_;

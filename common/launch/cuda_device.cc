@@ -19,6 +19,7 @@ namespace {
 // Dynamic shared memory beyond this must be asked for.
 constexpr int64_t kDefaultSharedBytes = 48 << 10;
 constexpr int kCopyRuns = 11;
+constexpr size_t kRunsAhead = 8;  // timed runs that are enqueued ahead: more than launching one more takes
 constexpr int64_t kLeastFlushBytes = 256ll << 20;  // several times the largest L2 so far (50 MiB on Hopper)
 constexpr int64_t kConstantAlignment = 256;
 
@@ -139,6 +140,9 @@ class EventList {
   absl::Status Record(size_t i) {
     return context_.driver().Check(context_.driver().EventRecord(events_[i], context_.stream()), "cuEventRecord");
   }
+  absl::Status Wait(size_t i) {
+    return context_.driver().Check(context_.driver().EventSynchronize(events_[i]), "cuEventSynchronize");
+  }
   absl::StatusOr<double> Micros(size_t start, size_t end) {
     float millis = 0;
     FUSELINE_RETURN_IF_ERROR(context_.driver().Check(
@@ -162,6 +166,7 @@ class CudaDevice : public Device {
   std::string name() const override { return context_->name(); }
   Target target() const override { return target_; }
   int64_t memory_bytes() const override { return context_->memory_bytes(); }
+  MemoryUsage memory_usage() const override { return {context_->used_bytes(), context_->reserved_bytes()}; }
   // A cubin runs on its own architecture and, within the same major one, on newer minors; an architecture-specific one
   // on its own alone.
   bool CanRun(const Target& target) const override {
@@ -208,9 +213,16 @@ class CudaDevice : public Device {
 
   absl::Status Synchronize() override { return context_->Synchronize(); }
 
+  // After an error that loses a context, CUDA answers every call of the process with that error, also on other devices
+  // and in new contexts (seen with CUDA 13.0): only another process can start over.
+  absl::Status Reset() override {
+    const absl::Status status = context_->Synchronize();
+    return status.ok() ? status : Wrap(status, "CUDA is lost in this process, which has to be started again");
+  }
+
   absl::StatusOr<std::vector<double>> Time(const LoadedArtifact& artifact, absl::Span<void* const> inputs,
                                            absl::Span<void* const> outputs, int warmup, int iterations,
-                                           bool flush_cache) override {
+                                           bool flush_cache, const StopCheck& stop) override {
     const auto& loaded = static_cast<const LoadedCudaArtifact&>(artifact);
     FUSELINE_ASSIGN_OR_RETURN(Addresses addresses, Resolve(loaded, inputs, outputs));
     const CudaContext::Scope scope(*context_);
@@ -226,8 +238,13 @@ class CudaDevice : public Device {
     FUSELINE_RETURN_IF_ERROR(events.Init());
     absl::MutexLock lock(&mutex_);
     FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> arena, AllocateArena(loaded.artifact().plan, addresses));
-    for (int i = 0; i < warmup; ++i) FUSELINE_RETURN_IF_ERROR(Launch(loaded, addresses, nullptr));
+    for (int i = 0; i < warmup; ++i) {
+      if (stop && static_cast<size_t>(i) % kRunsAhead == 0) FUSELINE_RETURN_IF_ERROR(context_->Synchronize());
+      FUSELINE_RETURN_IF_ERROR(Launch(loaded, addresses, stop));
+    }
     for (size_t i = 0; i < count; ++i) {
+      // So that a stop leaves no more than these to be waited for.
+      if (stop && i >= kRunsAhead) FUSELINE_RETURN_IF_ERROR(events.Wait(2 * (i - kRunsAhead) + 1));
       if (flush_cache) {
         const CudaDriver& driver = context_->driver();
         FUSELINE_RETURN_IF_ERROR(driver.Check(
@@ -235,7 +252,7 @@ class CudaDevice : public Device {
             "flush the L2"));
       }
       FUSELINE_RETURN_IF_ERROR(events.Record(2 * i));
-      FUSELINE_RETURN_IF_ERROR(Launch(loaded, addresses, nullptr));
+      FUSELINE_RETURN_IF_ERROR(Launch(loaded, addresses, stop));
       FUSELINE_RETURN_IF_ERROR(events.Record(2 * i + 1));
     }
     FUSELINE_RETURN_IF_ERROR(context_->Synchronize());

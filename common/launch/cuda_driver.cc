@@ -110,6 +110,7 @@ absl::StatusOr<std::shared_ptr<const CudaDriver>> LoadCudaDriver() {
   table.Find("cuMemAllocAsync", d.MemAllocAsync);
   table.Find("cuMemFreeAsync", d.MemFreeAsync);
   table.Find("cuMemPoolSetAttribute", d.MemPoolSetAttribute);
+  table.Find("cuMemPoolGetAttribute", d.MemPoolGetAttribute);
   table.Find("cuMemPoolTrimTo", d.MemPoolTrimTo);
   table.Find("cuMemcpyHtoDAsync_v2", d.MemcpyHtoDAsync);
   table.Find("cuMemcpyDtoHAsync_v2", d.MemcpyDtoHAsync);

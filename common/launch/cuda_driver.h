@@ -38,6 +38,8 @@ struct CudaDriver {
   static constexpr int kFuncMaxDynamicShared = 8;
   static constexpr unsigned kStreamNonBlocking = 1;
   static constexpr int kPoolReleaseThreshold = 4;
+  static constexpr int kPoolReservedBytes = 5;
+  static constexpr int kPoolUsedBytes = 7;
 
   int (*GetErrorName)(int result, const char** name);
   int (*GetErrorString)(int result, const char** text);
@@ -68,6 +70,7 @@ struct CudaDriver {
   int (*MemAllocAsync)(CuDevicePtr* address, size_t bytes, CuStream stream);
   int (*MemFreeAsync)(CuDevicePtr address, CuStream stream);
   int (*MemPoolSetAttribute)(CuMemPool pool, int attribute, void* value);
+  int (*MemPoolGetAttribute)(CuMemPool pool, int attribute, void* value);
   int (*MemPoolTrimTo)(CuMemPool pool, size_t keep_bytes);
   int (*MemcpyHtoDAsync)(CuDevicePtr to, const void* from, size_t bytes, CuStream stream);
   int (*MemcpyDtoHAsync)(void* to, CuDevicePtr from, size_t bytes, CuStream stream);

@@ -15,7 +15,8 @@
 
 namespace fuseline::launch {
 
-// A cancellation check, called between steps; returns the status to stop with. May be empty.
+// A cancellation check; returns the status to stop with. May be empty. Called between steps and, on a CPU, every few
+// milliseconds within one, from any of the device's threads, one at a time.
 using StopCheck = std::function<absl::Status()>;
 
 // An artifact loaded on a device (CUDA modules, or shared objects). Thread-safe.
@@ -26,12 +27,15 @@ class LoadedArtifact {
 };
 using LoadedArtifactPtr = std::shared_ptr<const LoadedArtifact>;
 
-// The figures of one run.
-struct RunTimings {
-  double device_micros = 0;  // of the steps, on the device's clock
+// What a device's pool holds.
+struct MemoryUsage {
+  int64_t used_bytes = 0;
+  int64_t reserved_bytes = 0;  // used, or free and kept for reuse
 };
 
-// Thread-safe, except that runs on one stream are serialised by the device.
+// Thread-safe, except that runs on one stream are serialised by the device, and that nothing else may be called during
+// Reset. Errors of all calls: UNAVAILABLE (kNoHealthyDevice) where the device, or all that lay on it, is lost: until
+// Reset, every call fails so.
 class Device {
  public:
   virtual ~Device() = default;
@@ -39,6 +43,9 @@ class Device {
   virtual Target target() const = 0;     // what it runs natively
   virtual int64_t memory_bytes() const = 0;
   virtual bool CanRun(const Target& target) const = 0;
+  // Whether its memory is the host's: kernels read tensors where they lie.
+  virtual bool uses_host_memory() const { return !target().is_cuda(); }
+  virtual MemoryUsage memory_usage() const { return {}; }
 
   virtual absl::StatusOr<LoadedArtifactPtr> Load(ArtifactPtr artifact) = 0;
   // Device memory, 256-byte aligned, from a stream-ordered pool. Errors: RESOURCE_EXHAUSTED (kDeviceMemory).
@@ -46,18 +53,22 @@ class Device {
   virtual absl::Status CopyToDevice(void* device, const void* host, int64_t size_bytes) = 0;
   virtual absl::Status CopyToHost(void* host, const void* device, int64_t size_bytes) = 0;
   // Enqueues the plan on the device's stream: `inputs` and `outputs` are device pointers in signature order.
-  // Temporaries come from the pool.
+  // Temporaries come from the pool. `stop`: asked between steps and, on a CPU, within them; what a GPU has begun it
+  // ends.
   virtual absl::Status Run(const LoadedArtifact& artifact, absl::Span<void* const> inputs,
                            absl::Span<void* const> outputs, const StopCheck& stop) = 0;
   virtual absl::Status Synchronize() = 0;
   // Runs `iterations` times after `warmup` runs and returns the time of each, in microseconds on the device's clock;
-  // flushes the device's L2 (or the CPU's cache) between them where `flush_cache`.
+  // flushes the device's L2 (or the CPU's cache) between them where `flush_cache`. `stop`: as Run, and between runs.
   virtual absl::StatusOr<std::vector<double>> Time(const LoadedArtifact& artifact, absl::Span<void* const> inputs,
                                                    absl::Span<void* const> outputs, int warmup, int iterations,
-                                                   bool flush_cache) = 0;
+                                                   bool flush_cache, const StopCheck& stop) = 0;
   // Bytes read plus written a second by a plain device-to-device copy of `size_bytes`: the roof of memory-bound
   // kernels.
   virtual absl::StatusOr<double> MeasureCopyRate(int64_t size_bytes) = 0;
+  // Starts over after the device was lost. What was loaded or allocated before is lost; letting go of it is safe, then
+  // and later. Errors: UNAVAILABLE (kNoHealthyDevice) where it can't; trying again later may help.
+  virtual absl::Status Reset() { return absl::OkStatus(); }
 };
 
 // The CUDA devices that the driver shows (libcuda.so.1, loaded when first needed); empty and `why` filled in where

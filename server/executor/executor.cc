@@ -205,7 +205,7 @@ class Executor::Impl {
     FUSELINE_ASSIGN_OR_RETURN(Bindings bindings, Bind(slot, artifact->plan, inputs));
     BenchResult result;
     auto micros =
-        slot.device->Time(*loaded, bindings.inputs, bindings.outputs, warmup, iterations, /*flush_cache=*/true);
+        slot.device->Time(*loaded, bindings.inputs, bindings.outputs, warmup, iterations, /*flush_cache=*/true, nullptr);
     if (!micros.ok()) return slot.Watch(micros.status());
     result.micros = *std::move(micros);
     auto rate = slot.device->MeasureCopyRate(slot.is_cuda() ? kCopyRateBytes : kCpuCopyRateBytes);

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/status/error.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
 
@@ -65,6 +66,25 @@ TEST(BlockPoolTest, AbsurdSizesAreRefused) {
   const auto pool = BlockPool::Create(1 << 20);
   EXPECT_THAT(pool->Allocate(-1), StatusIs(absl::StatusCode::kResourceExhausted, "-1"));
   EXPECT_THAT(pool->Allocate(int64_t{1} << 60), StatusIs(absl::StatusCode::kResourceExhausted, "bytes"));
+}
+
+TEST(BlockPoolTest, MoreThanTheSystemHasIsRefusedBeforeItIsTouched) {
+  const auto pool = BlockPool::Create(1 << 20);
+  const auto block = pool->Allocate(int64_t{1} << 45);
+  EXPECT_THAT(block, StatusIs(absl::StatusCode::kResourceExhausted, "available"));
+  EXPECT_EQ(GetErrorReason(block.status()), ErrorReason::kDeviceMemory);
+  EXPECT_EQ(pool->used_bytes(), 0);
+}
+
+TEST(BlockPoolTest, BlocksInUseStayWithinTheBound) {
+  const auto pool = BlockPool::Create(1 << 20, 10 << 10);
+  auto first = pool->Allocate(8 << 10);
+  ASSERT_THAT(first, IsOk());
+  EXPECT_EQ(pool->used_bytes(), 8 << 10);
+  EXPECT_THAT(pool->Allocate(4 << 10), StatusIs(absl::StatusCode::kResourceExhausted, "8192 of 10240 are in use"));
+  first->reset();
+  EXPECT_EQ(pool->used_bytes(), 0);
+  EXPECT_THAT(pool->Allocate(8 << 10), IsOk());
 }
 
 TEST(BlockPoolTest, ThreadsNeverShareABlock) {

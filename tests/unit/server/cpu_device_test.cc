@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "common/launch/launch_plan_runner.h"
 #include "common/status/error.h"
 #include "gtest/gtest.h"
@@ -57,6 +58,64 @@ TEST_F(CpuDeviceTest, StopEndsTheRunBetweenSteps) {
   EXPECT_EQ(y[0], -1.0f);
 }
 
+// Work that takes years: an item of 64 elements each takes some nanoseconds.
+constexpr char kEndlessSource[] = R"(
+extern "C" void endless(void* const* buffers, long begin, long end) {
+  volatile float* y = static_cast<volatile float*>(buffers[0]);
+  for (long i = begin; i < end; ++i) y[0] = y[0] * 0.5f + 1.0f;
+}
+)";
+
+TEST_F(CpuDeviceTest, StopEndsALongStep) {
+  auto artifact = std::make_shared<Artifact>();
+  artifact->target = Target::Cpu();
+  const auto image =
+      compiler::MakeHostCompiler("", "")->CompileKernel({"endless", kEndlessSource, Target::Cpu(), false});
+  ASSERT_THAT(image, IsOk());
+  artifact->kernels = {*image};
+  artifact->plan.outputs.push_back({"y", DType::kF32, {1}, {1}, 4});
+  artifact->plan.buffers = {{PlanBuffer::Kind::kOutput, 0, 4, 0}};
+  PlanStep step;
+  step.work_items = int64_t{1} << 50;
+  step.work_grain = 1000;
+  step.buffers = {0};
+  artifact->plan.steps = {step};
+  const auto loaded = device_->Load(artifact);
+  ASSERT_THAT(loaded, IsOk());
+  float y = 0;
+  for (const bool timed : {false, true}) {
+    const absl::Time cancelled = absl::Now() + absl::Milliseconds(50);
+    const StopCheck stop = [&] { return absl::Now() < cancelled ? absl::OkStatus() : absl::CancelledError("stop"); };
+    const absl::Status status =
+        timed ? device_->Time(**loaded, {}, {&y}, 0, 1, false, stop).status() : device_->Run(**loaded, {}, {&y}, stop);
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kCancelled, "stop"));
+    EXPECT_LT(absl::Now() - cancelled, absl::Milliseconds(500));  // of which the machine takes most
+  }
+}
+
+TEST_F(CpuDeviceTest, StopEndsTimingBetweenRuns) {
+  const auto artifact = AxpyArtifact(16);
+  ASSERT_THAT(artifact, IsOk());
+  const auto loaded = device_->Load(*artifact);
+  ASSERT_THAT(loaded, IsOk());
+  std::vector<float> x(16, 1.0f);
+  std::vector<float> y(16);
+  int calls = 0;
+  const auto micros = device_->Time(**loaded, {x.data()}, {y.data()}, 0, 1'000'000, false,
+                                    [&] { return ++calls == 100 ? absl::CancelledError("stop") : absl::OkStatus(); });
+  EXPECT_THAT(micros, StatusIs(absl::StatusCode::kCancelled, "stop"));
+}
+
+TEST_F(CpuDeviceTest, MoreMemoryThanThereIsIsResourceExhausted) {
+  const auto block = device_->Allocate(device_->memory_bytes() + 1);
+  EXPECT_THAT(block, StatusIs(absl::StatusCode::kResourceExhausted, "host memory"));
+  EXPECT_EQ(GetErrorReason(block.status()), ErrorReason::kDeviceMemory);
+  const auto small = device_->Allocate(5000);
+  ASSERT_THAT(small, IsOk());
+  EXPECT_GE(device_->memory_usage().used_bytes, 5000);
+  EXPECT_GE(device_->memory_usage().reserved_bytes, device_->memory_usage().used_bytes);
+}
+
 TEST_F(CpuDeviceTest, WrongTargetAndMissingEntryAreRefused) {
   const auto artifact = AxpyArtifact(16);
   ASSERT_THAT(artifact, IsOk());
@@ -83,7 +142,7 @@ TEST_F(CpuDeviceTest, TimesAreGivenForEachIteration) {
   ASSERT_THAT(loaded, IsOk());
   std::vector<float> x(64, 1.0f);
   std::vector<float> y(64);
-  const auto micros = device_->Time(**loaded, {x.data()}, {y.data()}, 1, 5, true);
+  const auto micros = device_->Time(**loaded, {x.data()}, {y.data()}, 1, 5, true, nullptr);
   ASSERT_THAT(micros, IsOk());
   ASSERT_EQ(micros->size(), 5u);
   for (const double t : *micros) EXPECT_GT(t, 0);

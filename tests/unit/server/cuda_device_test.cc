@@ -86,7 +86,7 @@ TEST_F(CudaDeviceTest, LaunchesCopiesConstantsAndTemporariesGiveTheResultOnEachD
         ASSERT_EQ(y[static_cast<size_t>(i)], static_cast<float>(2 * (i % 1000)) + static_cast<float>(i + 1)) << i;
       }
     }
-    const auto micros = device->Time(**loaded, {input->get()}, {output->get()}, 2, 10, true);
+    const auto micros = device->Time(**loaded, {input->get()}, {output->get()}, 2, 10, true, nullptr);
     ASSERT_THAT(micros, IsOk());
     EXPECT_EQ(micros->size(), 10u);
     for (const double t : *micros) EXPECT_GT(t, 0);

@@ -45,7 +45,7 @@ class FakeDevice : public launch::Device {
   }
   absl::Status Synchronize() override { return absl::OkStatus(); }
   absl::StatusOr<std::vector<double>> Time(const launch::LoadedArtifact&, absl::Span<void* const>,
-                                           absl::Span<void* const>, int, int, bool) override {
+                                           absl::Span<void* const>, int, int, bool, const launch::StopCheck&) override {
     return absl::UnimplementedError("");
   }
   absl::StatusOr<double> MeasureCopyRate(int64_t) override { return absl::UnimplementedError(""); }
