@@ -28,12 +28,17 @@ absl::StatusOr<Lookup> ArtifactStore::GetOrBuild(const Fingerprint& key, const B
                                                  const WaitOptions& wait) {
   absl::StatusOr<Lookup> found = Get(key);
   if (found.ok() && found->artifact != nullptr) return found;
+  FUSELINE_ASSIGN_OR_RETURN(Lookup built, BuildAnew(build, wait));
+  // What can't be kept can still be used; the level that failed has counted it.
+  Put(key, built.artifact).IgnoreError();
+  return built;
+}
+
+absl::StatusOr<Lookup> ArtifactStore::BuildAnew(const Builder& build, const WaitOptions& wait) {
   Lookup built;
   const absl::Time start = absl::Now();
   FUSELINE_ASSIGN_OR_RETURN(built.artifact, build(BuildControl{wait.stop}));
   built.build_time = absl::Now() - start;
-  // What can't be kept can still be used; the level that failed has counted it.
-  Put(key, built.artifact).IgnoreError();
   return built;
 }
 

@@ -26,7 +26,7 @@ struct Lookup {
 };
 
 // How far a request for an artifact has come. Reported in this order, kQueued and kBuilding only where it is built or
-// joins a build.
+// joins a build, kDone only where there is an artifact.
 enum class BuildStage : uint8_t { kCacheCheck = 1, kQueued = 2, kBuilding = 3, kDone = 4 };
 
 // How a caller waits for a build.
@@ -58,8 +58,13 @@ struct LevelStats {
 
 struct StoreStats {
   std::vector<LevelStats> levels;
-  int64_t builds = 0;  // artifacts compiled
-  int64_t joins = 0;   // requests that shared another's build
+  int64_t builds = 0;        // artifacts compiled
+  int64_t joins = 0;         // requests that shared another's build
+  int64_t build_errors = 0;  // builds that ended without an artifact
+  double build_seconds = 0;  // that all builds took
+  double seconds_saved = 0;  // that building what hits served took, once, here or in an earlier life of the disk cache
+  int64_t builds_waiting = 0;  // for a thread, now
+  int64_t builds_running = 0;  // now
 };
 
 // It may outlive the caller of GetOrBuild, so it owns all that it needs.
@@ -77,14 +82,52 @@ class ArtifactStore {
   virtual void AddStats(StoreStats& stats) const = 0;
   // Get, or build and Put. The single-flight decorator makes it one build however many ask.
   virtual absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build, const WaitOptions& wait = {});
+  // Builds without looking or keeping: a kMiss.
+  virtual absl::StatusOr<Lookup> BuildAnew(const Builder& build, const WaitOptions& wait = {});
+  // Refuses new builds from now on and waits for those that run; hits are served on.
+  virtual void Drain() {}
 };
+
+// Told what an operator should know, when it happens: one line, on any thread. May be empty.
+using Report = std::function<void(const std::string& line)>;
+
+struct BuildPoolOptions {
+  int threads = 1;         // builds at a time
+  int max_waiting = 1024;  // for a thread; more are refused
+  // For how long a build that nobody waits for any more goes on, so that who asks again finds it.
+  absl::Duration linger = absl::Seconds(30);
+};
+
+// How a level that failed comes back: tried by a thread of its own, after `first_retry`, then twice as long each time
+// up to `longest_retry`.
+struct RecoveryOptions {
+  absl::Duration first_retry = absl::Seconds(1);
+  absl::Duration longest_retry = absl::Seconds(30);
+  Report report;
+};
+// Opens a level. `start_anew`: what is there is known to be broken.
+using StoreOpener = std::function<absl::StatusOr<std::unique_ptr<ArtifactStore>>(bool start_anew)>;
 
 // Level 0: least recently used by bytes.
 std::unique_ptr<ArtifactStore> MakeMemoryStore(int64_t capacity_bytes);
 // Level 1: RocksDB in `directory`, made where absent. An entry is an index record (graph key -> digests of kernels and
-// the rest) and blobs by content; a hit only if all of its blobs are there. Errors: what opening the database says; a
-// broken or newer one is moved aside.
-absl::StatusOr<std::unique_ptr<ArtifactStore>> MakeRocksDbStore(const std::string& directory, int64_t capacity_bytes);
+// the rest) and blobs by content; a hit only if all of its blobs are there. A broken database or one of another format
+// version is moved aside, into a folder beside it, and reported; with `start_anew` a readable one too. What is not a
+// cache of this program is left alone. Errors: what opening the database says; FAILED_PRECONDITION where the folder is
+// another's; UNAVAILABLE where another process has it. The store's own errors: DATA_LOSS where the database turns out
+// to be broken, else INTERNAL.
+struct RocksDbOptions {
+  int64_t capacity_bytes = 16ll << 30;
+  bool start_anew = false;
+  Report report;
+};
+absl::StatusOr<std::unique_ptr<ArtifactStore>> MakeRocksDbStore(const std::string& directory,
+                                                                const RocksDbOptions& options);
+// Serves without the level while it can't be opened or has failed, says so in its statistics, and opens it again when
+// that works. Opens it once before it returns. An operation that fails takes the level out of service; DATA_LOSS starts
+// it anew.
+std::unique_ptr<ArtifactStore> MakeRecoveringStore(const std::string& level, StoreOpener open,
+                                                   const RecoveryOptions& options);
 // Looks in `fast`, then in `slow`; a hit in `slow` fills `fast`; Put goes to both.
 std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fast,
                                                std::unique_ptr<ArtifactStore> slow);
@@ -92,8 +135,12 @@ std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fa
 // (the digest of this build's code generator; artifacts of several compilers share a store), a plan that does not
 // validate.
 std::unique_ptr<ArtifactStore> MakeCheckedStore(std::unique_ptr<ArtifactStore> inner, std::string identity_prefix);
-std::unique_ptr<ArtifactStore> MakeSingleFlightStore(std::unique_ptr<ArtifactStore> inner);
-// Counts hits, misses and builds of everything beneath.
+// Builds run on threads of its own; callers wait. An artifact is kept before anybody is given it. Errors of GetOrBuild:
+// the builder's, shared by those who wait and not kept; RESOURCE_EXHAUSTED (kQueueFull); UNAVAILABLE (kDraining);
+// DEADLINE_EXCEEDED (kCancelled) at `deadline`; what `stop` says.
+std::unique_ptr<ArtifactStore> MakeSingleFlightStore(std::unique_ptr<ArtifactStore> inner,
+                                                     const BuildPoolOptions& options = {});
+// Counts requests by outcome, and the seconds that hits saved.
 std::unique_ptr<ArtifactStore> MakeMetricsStore(std::unique_ptr<ArtifactStore> inner);
 
 }  // namespace fuseline::cache

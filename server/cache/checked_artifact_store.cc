@@ -17,19 +17,22 @@ class CheckedArtifactStore : public ArtifactStore {
   absl::StatusOr<Lookup> Get(const Fingerprint& key) override {
     FUSELINE_ASSIGN_OR_RETURN(Lookup found, inner_->Get(key));
     if (found.artifact == nullptr || IsGood(key, found)) return found;
-    ++corrupt_;
+    ++(found.outcome == Outcome::kMemoryHit ? corrupt_in_memory_ : corrupt_on_disk_);
     inner_->Delete(key).IgnoreError();  // it is not used, whether or not it can be removed
     return Lookup{};
   }
 
   absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override { return inner_->Put(key, artifact); }
   absl::Status Delete(const Fingerprint& key) override { return inner_->Delete(key); }
+  void Drain() override { inner_->Drain(); }
 
-  // What was dropped here counts for the level nearest to the caller.
+  // What was dropped counts for the level that it came from: memory is the first, a disk the last.
   void AddStats(StoreStats& stats) const override {
     const size_t first = stats.levels.size();
     inner_->AddStats(stats);
-    if (stats.levels.size() > first) stats.levels[first].corrupt += corrupt_;
+    if (stats.levels.size() == first) return;
+    stats.levels[first].corrupt += corrupt_in_memory_;
+    stats.levels.back().corrupt += corrupt_on_disk_;
   }
 
  private:
@@ -42,7 +45,8 @@ class CheckedArtifactStore : public ArtifactStore {
 
   const std::unique_ptr<ArtifactStore> inner_;
   const std::string identity_prefix_;
-  std::atomic<int64_t> corrupt_{0};
+  std::atomic<int64_t> corrupt_in_memory_{0};
+  std::atomic<int64_t> corrupt_on_disk_{0};
 };
 
 }  // namespace

@@ -17,8 +17,11 @@ int64_t RecordBytes(const std::vector<Digest>& blobs) {
 
 std::vector<Digest> DiskIndex::Add(const Fingerprint& key, const std::vector<Digest>& blobs) {
   // The new uses first: a blob that the old entry shares with the new one must stay.
-  for (const Digest& blob : blobs) {
-    if (++blobs_[blob] == 1) size_bytes_ += blob.size_bytes;
+  for (const Digest& digest : blobs) {
+    Blob& blob = blobs_[digest];
+    ++blob.uses;
+    if (!blob.is_there) size_bytes_ += digest.size_bytes;
+    blob.is_there = true;
   }
   std::vector<Digest> unused = Remove(key);
   order_.push_front({key, blobs});
@@ -44,8 +47,22 @@ bool DiskIndex::Touch(const Fingerprint& key) {
   return true;
 }
 
+void DiskIndex::Reserve(size_t entries) {
+  entries_.reserve(entries);
+  blobs_.reserve(entries);
+}
+
+bool DiskIndex::HasBlob(const Digest& digest) const {
+  const auto it = blobs_.find(digest);
+  return it != blobs_.end() && it->second.is_there;
+}
+
+// Its users stay counted: one of them must not release what another has brought anew.
 void DiskIndex::ForgetBlob(const Digest& digest) {
-  if (blobs_.erase(digest) != 0) size_bytes_ -= digest.size_bytes;
+  const auto it = blobs_.find(digest);
+  if (it == blobs_.end() || !it->second.is_there) return;
+  it->second.is_there = false;
+  size_bytes_ -= digest.size_bytes;
 }
 
 std::optional<Fingerprint> DiskIndex::LeastRecentlyUsed() const {
@@ -55,13 +72,14 @@ std::optional<Fingerprint> DiskIndex::LeastRecentlyUsed() const {
 
 std::vector<Digest> DiskIndex::Release(const std::vector<Digest>& blobs) {
   std::vector<Digest> unused;
-  for (const Digest& blob : blobs) {
-    const auto it = blobs_.find(blob);
-    if (it == blobs_.end()) continue;  // forgotten
-    if (--it->second > 0) continue;
+  for (const Digest& digest : blobs) {
+    const auto it = blobs_.find(digest);
+    if (it == blobs_.end() || --it->second.uses > 0) continue;
+    if (it->second.is_there) {
+      size_bytes_ -= digest.size_bytes;
+      unused.push_back(digest);
+    }
     blobs_.erase(it);
-    size_bytes_ -= blob.size_bytes;
-    unused.push_back(blob);
   }
   return unused;
 }

@@ -23,7 +23,8 @@ class DiskIndex {
   // The entry is the most recently used one now. False where there is none.
   bool Touch(const Fingerprint& key);
 
-  bool HasBlob(const Digest& digest) const { return blobs_.contains(digest); }
+  void Reserve(size_t entries);
+  bool HasBlob(const Digest& digest) const;
   // Forgets a blob that turned out to be bad, so that the next Add brings it anew.
   void ForgetBlob(const Digest& digest);
   std::optional<Fingerprint> LeastRecentlyUsed() const;
@@ -38,11 +39,16 @@ class DiskIndex {
     std::vector<Digest> blobs;
   };
 
+  struct Blob {
+    int64_t uses = 0;
+    bool is_there = false;  // false: forgotten
+  };
+
   std::vector<Digest> Release(const std::vector<Digest>& blobs);
 
   std::list<Entry> order_;  // most recently used first
   absl::flat_hash_map<Fingerprint, std::list<Entry>::iterator> entries_;
-  absl::flat_hash_map<Digest, int64_t> blobs_;  // uses
+  absl::flat_hash_map<Digest, Blob> blobs_;
   int64_t size_bytes_ = 0;
 };
 

@@ -1,4 +1,5 @@
 // Tested by tests/unit/server/metrics_artifact_store_test.cc
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -6,6 +7,8 @@
 
 namespace fuseline::cache {
 namespace {
+
+constexpr int64_t kMostStageMicros = int64_t{24} * 3600 * 1'000'000;
 
 class MetricsArtifactStore : public ArtifactStore {
  public:
@@ -24,23 +27,21 @@ class MetricsArtifactStore : public ArtifactStore {
   absl::Status Delete(const Fingerprint& key) override { return inner_->Delete(key); }
 
   absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build, const WaitOptions& wait) override {
-    absl::StatusOr<Lookup> found = inner_->GetOrBuild(
-        key,
-        [&](const BuildControl& control) {
-          absl::StatusOr<ArtifactPtr> built = build(control);
-          if (built.ok()) ++builds_;
-          return built;
-        },
-        wait);
+    absl::StatusOr<Lookup> found = inner_->GetOrBuild(key, build, wait);
     Count(found);
     return found;
   }
+  // Not a request to the cache.
+  absl::StatusOr<Lookup> BuildAnew(const Builder& build, const WaitOptions& wait) override {
+    return inner_->BuildAnew(build, wait);
+  }
+  void Drain() override { inner_->Drain(); }
 
   // A last level "all" with the figures of requests, whatever level answered them; one that joined another's build is a
   // miss.
   void AddStats(StoreStats& stats) const override {
     inner_->AddStats(stats);
-    stats.builds += builds_;
+    stats.seconds_saved += static_cast<double>(saved_micros_) / 1e6;
     LevelStats all;
     all.level = "all";
     for (const LevelStats& level : stats.levels) {
@@ -56,15 +57,20 @@ class MetricsArtifactStore : public ArtifactStore {
 
  private:
   void Count(const absl::StatusOr<Lookup>& found) {
-    const bool hit = found.ok() && (found->outcome == Outcome::kMemoryHit || found->outcome == Outcome::kDiskHit ||
-                                    found->outcome == Outcome::kSharedHit);
+    const bool hit = found.ok() && found->artifact != nullptr &&
+                     (found->outcome == Outcome::kMemoryHit || found->outcome == Outcome::kDiskHit ||
+                      found->outcome == Outcome::kSharedHit);
     ++(hit ? hits_ : misses_);
+    if (!hit) return;
+    // Clamped: a report from disk may say anything.
+    for (const auto& [stage, micros] : found->artifact->report.stage_micros)
+      saved_micros_ += std::clamp<int64_t>(micros, 0, kMostStageMicros);
   }
 
   const std::unique_ptr<ArtifactStore> inner_;
   std::atomic<int64_t> hits_{0};
   std::atomic<int64_t> misses_{0};
-  std::atomic<int64_t> builds_{0};
+  std::atomic<int64_t> saved_micros_{0};
   std::atomic<int64_t> errors_{0};
 };
 

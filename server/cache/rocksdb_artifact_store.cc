@@ -1,19 +1,17 @@
 // Records, all in the default column family (docs/cache_format.md):
-//   "version"       -> kFormatVersion; a database with another one is moved aside
 //   "i/" + key      -> EncodeIndexRecord: the digests of the entry's parts
 //   "a/" + key      -> when the entry was last used, in seconds, as text: for eviction after a restart
 //   "b/" + SHA-256  -> one part's bytes
 // A part is written in the same batch as the first entry that uses it and removed with the last, so a crash leaves
 // neither a dangling entry nor a lost blob. Reads trust nothing: a record or part that does not match its checksum
 // costs the entry, never the request. Tested by tests/unit/server/rocksdb_artifact_store_test.cc
-#include <stdio.h>
+#include "server/cache/rocksdb_artifact_store.h"
+
 #include <string.h>
 
 #include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,19 +22,14 @@
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "common/status/str_cat.h"
-#include "rocksdb/convenience.h"
 #include "rocksdb/db.h"
-#include "rocksdb/filter_policy.h"
-#include "rocksdb/table.h"
 #include "server/cache/artifact_parts.h"
-#include "server/cache/artifact_store.h"
+#include "server/cache/disk_database.h"
 #include "server/cache/disk_index.h"
 
 namespace fuseline::cache {
 namespace {
 
-constexpr char kVersionKey[] = "version";
-constexpr char kFormatVersion[] = "1";
 constexpr char kIndexPrefix[] = "i/";
 constexpr char kAccessPrefix[] = "a/";
 constexpr char kBlobPrefix[] = "b/";
@@ -57,48 +50,19 @@ std::string IndexKey(const Fingerprint& key) { return Key(kIndexPrefix, key.byte
 std::string AccessKey(const Fingerprint& key) { return Key(kAccessPrefix, key.bytes); }
 std::string BlobKey(const Digest& digest) { return Key(kBlobPrefix, digest.sha256); }
 
-rocksdb::Options DatabaseOptions() {
-  rocksdb::Options options;
-  options.create_if_missing = true;
-  // RocksDB's own log: errors only, and little of it.
-  options.info_log_level = rocksdb::InfoLogLevel::ERROR_LEVEL;
-  options.keep_log_file_num = 2;
-  options.max_log_file_size = 1 << 20;
-  options.stats_dump_period_sec = 0;
-  options.stats_persist_period_sec = 0;
-  options.write_buffer_size = 16 << 20;
-  options.max_open_files = 256;
-  options.max_background_jobs = 2;
-  const std::vector<rocksdb::CompressionType> known = rocksdb::GetSupportedCompressions();
-  const bool has_lz4 = std::find(known.begin(), known.end(), rocksdb::kLZ4Compression) != known.end();
-  options.compression = has_lz4 ? rocksdb::kLZ4Compression : rocksdb::kNoCompression;
-  rocksdb::BlockBasedTableOptions table;
-  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));  // absent keys cost no read
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  return options;
-}
-
-absl::Status DatabaseError(const std::string& what, const rocksdb::Status& status) {
-  return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, "cache",
-                   StrCat("cache: ", what, ": ", status.ToString()));
-}
-
-// Whether `status`, of opening, says that the files themselves are bad. A lock, a full disk and missing rights say
-// nothing of them.
-bool IsBroken(const rocksdb::Status& status, const std::string& directory) {
-  if (status.IsCorruption() || status.IsInvalidArgument() || status.IsNotSupported()) return true;
-  // A file of the database is gone while the database is not.
-  std::error_code error;
-  const bool absent_file = status.IsPathNotFound() || status.ToString().find("No such file") != std::string::npos;
-  return status.IsIOError() && absent_file && std::filesystem::exists(directory + "/CURRENT", error);
+int64_t AccessTime(std::string_view text) {
+  int64_t seconds = 0;
+  std::from_chars(text.data(), text.data() + text.size(), seconds);
+  return seconds;
 }
 
 class RocksDbArtifactStore : public ArtifactStore {
  public:
-  RocksDbArtifactStore(std::unique_ptr<rocksdb::DB> db, int64_t capacity_bytes)
-      : db_(std::move(db)), capacity_bytes_(capacity_bytes) {}
+  RocksDbArtifactStore(std::unique_ptr<DiskDatabase> db, int64_t capacity_bytes)
+      : database_(std::move(db)), db_(**database_), capacity_bytes_(capacity_bytes) {}
 
-  // Reads what is there into the index.
+  // Reads what is there into the index. Index records and access times lie in the same order, so that one walk of each
+  // is enough.
   absl::Status Init() {
     struct Found {
       Fingerprint key;
@@ -107,36 +71,43 @@ class RocksDbArtifactStore : public ArtifactStore {
     };
     std::vector<Found> found;
     std::vector<std::string> bad;
-    const std::unique_ptr<rocksdb::Iterator> records(db_->NewIterator({}));
+    const std::unique_ptr<rocksdb::Iterator> times(db_.NewIterator({}));
+    times->Seek(kAccessPrefix);
+    const std::unique_ptr<rocksdb::Iterator> records(db_.NewIterator({}));
     for (records->Seek(kIndexPrefix); records->Valid() && records->key().starts_with(kIndexPrefix); records->Next()) {
-      Found& entry = found.emplace_back();
-      const absl::StatusOr<std::vector<Digest>> parts =
-          records->key().size() == kPrefixBytes + entry.key.bytes.size()
-              ? (memcpy(entry.key.bytes.data(), records->key().data() + kPrefixBytes, entry.key.bytes.size()),
-                 DecodeIndexRecord(entry.key, records->value().ToStringView()))
-              : absl::InvalidArgumentError("key");
-      if (!parts.ok()) {
+      rocksdb::Slice name = records->key();
+      name.remove_prefix(kPrefixBytes);
+      Found entry;
+      if (name.size() != entry.key.bytes.size()) {
         bad.push_back(records->key().ToString());
-        found.pop_back();
         continue;
       }
-      entry.parts = *parts;
+      memcpy(entry.key.bytes.data(), name.data(), name.size());
+      absl::StatusOr<std::vector<Digest>> parts = DecodeIndexRecord(entry.key, records->value().ToStringView());
+      if (!parts.ok()) {
+        bad.push_back(records->key().ToString());
+        continue;
+      }
+      entry.parts = *std::move(parts);
+      const std::string access = AccessKey(entry.key);
+      while (times->Valid() && times->key().compare(access) < 0) times->Next();
+      if (times->Valid() && times->key() == rocksdb::Slice(access))
+        entry.last_used = AccessTime(times->value().ToStringView());
+      found.push_back(std::move(entry));
     }
     if (!records->status().ok()) return DatabaseError("read the index", records->status());
-    for (Found& entry : found) {
-      std::string text;
-      if (db_->Get({}, AccessKey(entry.key), &text).ok())
-        std::from_chars(text.data(), text.data() + text.size(), entry.last_used);
-    }
+    if (!times->status().ok()) return DatabaseError("read the access times", times->status());
     std::stable_sort(found.begin(), found.end(),
                      [](const Found& a, const Found& b) { return a.last_used < b.last_used; });
     absl::MutexLock lock(&mutex_);
+    index_.Reserve(found.size());
+    access_times_.reserve(found.size());
     for (const Found& entry : found) {
       index_.Add(entry.key, entry.parts);
       access_times_[entry.key] = absl::FromUnixSeconds(entry.last_used);
     }
     corrupt_ += static_cast<int64_t>(bad.size());
-    for (const std::string& key : bad) db_->Delete({}, key);
+    for (const std::string& key : bad) db_.Delete({}, key);
     return absl::OkStatus();
   }
 
@@ -146,14 +117,14 @@ class RocksDbArtifactStore : public ArtifactStore {
       return Lookup{};
     }
     std::string record;
-    rocksdb::Status status = db_->Get({}, IndexKey(key), &record);
+    rocksdb::Status status = db_.Get({}, IndexKey(key), &record);
     if (!status.ok()) return ReadFailed(key, status, nullptr);
     const absl::StatusOr<std::vector<Digest>> digests = DecodeIndexRecord(key, record);
     if (!digests.ok()) return Dropped(key, nullptr);
     std::vector<std::string> parts(digests->size());
     for (size_t i = 0; i < parts.size(); ++i) {
       const Digest& digest = (*digests)[i];
-      status = db_->Get({}, BlobKey(digest), &parts[i]);
+      status = db_.Get({}, BlobKey(digest), &parts[i]);
       if (!status.ok()) return ReadFailed(key, status, &digest);
       if (ComputeDigest(parts[i]) != digest) return Dropped(key, &digest);
     }
@@ -184,7 +155,7 @@ class RocksDbArtifactStore : public ArtifactStore {
     }
     rocksdb::WriteOptions durable;
     durable.sync = true;
-    const rocksdb::Status status = db_->Write(durable, &batch);
+    const rocksdb::Status status = db_.Write(durable, &batch);
     if (!status.ok()) {
       ++errors_;
       return DatabaseError("write an entry", status);
@@ -223,7 +194,7 @@ class RocksDbArtifactStore : public ArtifactStore {
     absl::Time& last = access_times_[key];
     if (now - last > kAccessTimePrecision) {
       last = now;
-      const rocksdb::Status status = db_->Put({}, AccessKey(key), StrCat(absl::ToUnixSeconds(now)));
+      const rocksdb::Status status = db_.Put({}, AccessKey(key), StrCat(absl::ToUnixSeconds(now)));
       if (!status.ok()) ++errors_;
     }
     return true;
@@ -245,7 +216,7 @@ class RocksDbArtifactStore : public ArtifactStore {
     if (bad_part != nullptr && index_.HasBlob(*bad_part)) {
       // Others that share the part will find it absent, or written anew.
       index_.ForgetBlob(*bad_part);
-      if (!db_->Delete({}, BlobKey(*bad_part)).ok()) ++errors_;
+      if (!db_.Delete({}, BlobKey(*bad_part)).ok()) ++errors_;
     }
     RemoveEntry(key).IgnoreError();  // counted there
     return Lookup{};
@@ -257,7 +228,7 @@ class RocksDbArtifactStore : public ArtifactStore {
     batch.Delete(AccessKey(key));
     for (const Digest& blob : index_.Remove(key)) batch.Delete(BlobKey(blob));
     access_times_.erase(key);
-    const rocksdb::Status status = db_->Write({}, &batch);
+    const rocksdb::Status status = db_.Write({}, &batch);
     if (status.ok()) return absl::OkStatus();
     ++errors_;
     return DatabaseError("remove an entry", status);
@@ -265,7 +236,7 @@ class RocksDbArtifactStore : public ArtifactStore {
 
   void RemoveBlobs(const std::vector<Digest>& blobs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (const Digest& blob : blobs) {
-      if (!db_->Delete({}, BlobKey(blob)).ok()) ++errors_;
+      if (!db_.Delete({}, BlobKey(blob)).ok()) ++errors_;
     }
   }
 
@@ -276,7 +247,8 @@ class RocksDbArtifactStore : public ArtifactStore {
     }
   }
 
-  const std::unique_ptr<rocksdb::DB> db_;
+  const std::unique_ptr<DiskDatabase> database_;
+  rocksdb::DB& db_;
   const int64_t capacity_bytes_;
   std::atomic<int64_t> hits_{0};
   std::atomic<int64_t> misses_{0};
@@ -288,75 +260,28 @@ class RocksDbArtifactStore : public ArtifactStore {
   absl::flat_hash_map<Fingerprint, absl::Time> access_times_ ABSL_GUARDED_BY(mutex_);  // as they are on disk
 };
 
-// Opens the database and checks its format version, which a new one gets. `broken`: the files are no use to this
-// program.
-absl::StatusOr<std::unique_ptr<rocksdb::DB>> OpenDatabase(const std::string& directory, bool& broken) {
-  broken = false;
-  rocksdb::DB* opened = nullptr;
-  const rocksdb::Status status = rocksdb::DB::Open(DatabaseOptions(), directory, &opened);
-  std::unique_ptr<rocksdb::DB> db(opened);
-  if (!status.ok()) {
-    broken = IsBroken(status, directory);
-    return DatabaseError(StrCat("open '", directory, "'"), status);
-  }
-  std::string version;
-  const rocksdb::Status read = db->Get({}, kVersionKey, &version);
-  if (read.ok() && version == kFormatVersion) return db;
-  if (read.ok()) {
-    broken = true;
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition, ErrorReason::kInputOutput, "cache",
-        StrCat("cache: '", directory, "' has format version ", version, ", this program's is ", kFormatVersion));
-  }
-  const std::unique_ptr<rocksdb::Iterator> records(db->NewIterator({}));
-  records->SeekToFirst();
-  if (!read.IsNotFound() || records->Valid()) {
-    broken = true;
-    return DatabaseError(StrCat("'", directory, "' is not a cache of this program"), read);
-  }
-  rocksdb::WriteOptions durable;
-  durable.sync = true;
-  const rocksdb::Status written = db->Put(durable, kVersionKey, kFormatVersion);
-  if (!written.ok()) return DatabaseError(StrCat("write to '", directory, "'"), written);
-  return db;
-}
-
-absl::Status MoveAside(const std::string& directory, const absl::Status& why) {
-  const std::string aside =
-      StrCat(directory, ".broken-", absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::UTCTimeZone()));
-  std::error_code error;
-  std::filesystem::rename(directory, aside, error);
-  if (error) {
-    return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, "cache",
-                     StrCat("cache: can't move '", directory, "' aside: ", error.message()));
-  }
-  fprintf(stderr, "cache: moved to '%s' and began anew: %s\n", aside.c_str(), std::string(why.message()).c_str());
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ArtifactStore>> MakeRocksDbStore(const std::string& directory, int64_t capacity_bytes) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) {
-    return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, "cache",
-                     StrCat("cache: can't make '", directory, "': ", error.message()));
+absl::StatusOr<std::unique_ptr<ArtifactStore>> OpenRocksDbStore(const std::string& directory,
+                                                                const RocksDbOptions& options, rocksdb::Env* env) {
+  DiskDatabase::Options database;
+  database.report = options.report;
+  database.env = env;
+  database.start_anew = options.start_anew;
+  while (true) {
+    FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<DiskDatabase> db, DiskDatabase::Open(directory, database));
+    auto store = std::make_unique<RocksDbArtifactStore>(std::move(db), options.capacity_bytes);
+    const absl::Status status = store->Init();
+    if (status.ok()) return std::unique_ptr<ArtifactStore>(std::move(store));
+    // Broken, which opening did not see. Once: a new one has nothing to read.
+    if (!absl::IsDataLoss(status) || database.start_anew) return status;
+    database.start_anew = true;
   }
-  // Twice: the second time after a broken one has been moved aside.
-  for (bool again = false;; again = true) {
-    bool broken = false;
-    absl::StatusOr<std::unique_ptr<rocksdb::DB>> db = OpenDatabase(directory, broken);
-    absl::Status status = db.status();
-    if (db.ok()) {
-      auto store = std::make_unique<RocksDbArtifactStore>(*std::move(db), capacity_bytes);
-      status = store->Init();
-      if (status.ok()) return std::unique_ptr<ArtifactStore>(std::move(store));
-      broken = true;
-    }
-    if (!broken || again) return status;
-    FUSELINE_RETURN_IF_ERROR(MoveAside(directory, status));
-  }
+}
+
+absl::StatusOr<std::unique_ptr<ArtifactStore>> MakeRocksDbStore(const std::string& directory,
+                                                                const RocksDbOptions& options) {
+  return OpenRocksDbStore(directory, options, nullptr);
 }
 
 }  // namespace fuseline::cache

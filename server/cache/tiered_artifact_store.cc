@@ -33,6 +33,11 @@ class TieredArtifactStore : public ArtifactStore {
     return status;
   }
 
+  void Drain() override {
+    fast_->Drain();
+    slow_->Drain();
+  }
+
   void AddStats(StoreStats& stats) const override {
     fast_->AddStats(stats);
     slow_->AddStats(stats);

@@ -32,17 +32,20 @@ class StageClock {
 
 }  // namespace
 
-absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target& target,
-                                           const CompileOptions& options) {
+absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target& target, const CompileOptions& options,
+                                           const compiler::StopCheck& stop) {
+  const auto go_on = [&stop] { return stop ? stop() : absl::OkStatus(); };
   GeneratedCode out;
   StageClock clock(out.stage_micros);
   FUSELINE_ASSIGN_OR_RETURN(out.loops, lowering::LowerGraph(canonical, options));
   clock.Finish("lower");
+  FUSELINE_RETURN_IF_ERROR(go_on());
   fuser::FuseOptions fuse;
   fuse.fuse = options.fuse;
   fuse.cost = fuser::CostModelFor(target);
   FUSELINE_ASSIGN_OR_RETURN(out.fusion, fuser::Fuse(out.loops, fuse));
   clock.Finish("fuse");
+  FUSELINE_RETURN_IF_ERROR(go_on());
   FUSELINE_ASSIGN_OR_RETURN(out.kernels, codegen::GenerateKernels(out.loops, out.fusion, target, options));
   for (size_t i = 0; i < out.kernels.plan.inputs.size(); ++i)
     out.kernels.plan.inputs[i].name = canonical.value(canonical.inputs[i]).name;
@@ -58,13 +61,14 @@ absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target&
 }
 
 absl::StatusOr<Artifact> BuildArtifact(const Graph& canonical, const Target& target, const CompileOptions& options,
-                                       compiler::KernelCompiler& compiler, int threads) {
-  FUSELINE_ASSIGN_OR_RETURN(GeneratedCode code, GenerateCode(canonical, target, options));
+                                       compiler::KernelCompiler& compiler, int threads,
+                                       const compiler::StopCheck& stop) {
+  FUSELINE_ASSIGN_OR_RETURN(GeneratedCode code, GenerateCode(canonical, target, options, stop));
   Artifact artifact;
   artifact.target = target;
   artifact.options = options;
   StageClock clock(code.stage_micros);
-  FUSELINE_ASSIGN_OR_RETURN(artifact.kernels, compiler::CompileKernels(compiler, code.kernels.sources, threads));
+  FUSELINE_ASSIGN_OR_RETURN(artifact.kernels, compiler::CompileKernels(compiler, code.kernels.sources, threads, stop));
   clock.Finish("compile");
   // NVRTC 13's cubins need a driver of the same major version.
   artifact.least_driver_version = target.is_cuda() ? 13000 : 0;

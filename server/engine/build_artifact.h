@@ -1,7 +1,7 @@
 // Runs the stages from a canonical graph to an artifact.
 // Pipeline: Graph (canonical) -> LowerGraph -> Fuse -> GenerateKernels -> CompileKernels -> Artifact.
 // Thread-safety: a pure function apart from the compiler it is given.
-// Errors: those of the stages: UNIMPLEMENTED, INTERNAL, FAILED_PRECONDITION.
+// Errors: those of the stages: UNIMPLEMENTED, INTERNAL, FAILED_PRECONDITION; that of `stop`.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -21,11 +21,15 @@ struct GeneratedCode {
   codegen::GeneratedKernels kernels;
   std::map<std::string, int64_t> stage_micros;
 };
-absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target& target, const CompileOptions& options);
+// `stop` is asked between the stages; may be empty.
+absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target& target, const CompileOptions& options,
+                                           const compiler::StopCheck& stop = {});
 
-// Fingerprint, canonical bytes and identity are the caller's to fill in.
+// Fingerprint, canonical bytes and identity are the caller's to fill in. `stop` is asked between the stages and before
+// each kernel; may be empty.
 absl::StatusOr<Artifact> BuildArtifact(const Graph& canonical, const Target& target, const CompileOptions& options,
-                                       compiler::KernelCompiler& compiler, int threads);
+                                       compiler::KernelCompiler& compiler, int threads,
+                                       const compiler::StopCheck& stop = {});
 
 // The launch plan as text, for people and golden files.
 std::string PrintLaunchPlan(const LaunchPlan& plan, const std::vector<KernelSource>& kernels);

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -21,6 +23,9 @@
 
 namespace fuseline {
 namespace {
+
+// What Info tells of the past is bounded.
+constexpr size_t kMostNotices = 8;
 
 // A request with its symbols bound, canonical, and its key.
 struct PreparedRequest {
@@ -43,25 +48,32 @@ class EngineImpl final : public Engine {
                                             : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   }
 
-  absl::Status OpenCache() {
+  void OpenCache() {
     std::unique_ptr<cache::ArtifactStore> store = cache::MakeMemoryStore(options_.cache_memory_bytes);
     if (!options_.cache_dir.empty()) {
-      absl::StatusOr<std::unique_ptr<cache::ArtifactStore>> disk =
-          cache::MakeRocksDbStore(options_.cache_dir, options_.cache_disk_bytes);
-      if (disk.ok()) {
-        store = cache::MakeTieredStore(std::move(store), *std::move(disk));
-      } else {
-        cache_warning_ = absl::StrCat("serving without the disk cache: ", std::string(disk.status().message()));
-      }
+      const cache::Report report = [this](const std::string& line) { Notice(line); };
+      const auto open = [this, report](bool start_anew) {
+        return cache::MakeRocksDbStore(options_.cache_dir, {options_.cache_disk_bytes, start_anew, report});
+      };
+      cache::RecoveryOptions recovery;
+      // Info shows what is the case at any time.
+      recovery.report = [this](const std::string& line) { Log(line); };
+      // Checked beneath the memory level, so that what is there has been.
+      store = cache::MakeTieredStore(
+          std::move(store),
+          cache::MakeCheckedStore(cache::MakeRecoveringStore("rocksdb", open, recovery), kCodeGeneratorDigest));
     }
-    store_ = cache::MakeSingleFlightStore(
-        cache::MakeMetricsStore(cache::MakeCheckedStore(std::move(store), kCodeGeneratorDigest)));
-    return absl::OkStatus();
+    cache::BuildPoolOptions pool;
+    pool.threads = threads_;
+    pool.max_waiting = options_.max_builds_waiting;
+    pool.linger = options_.build_linger;
+    store_ = cache::MakeMetricsStore(cache::MakeSingleFlightStore(std::move(store), pool));
+    is_open_ = true;
   }
 
   absl::StatusOr<CompileResult> Compile(const CompileRequest& request, const cache::WaitOptions& wait) override {
-    FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, nullptr));
-    return CompilePrepared(request, prepared, wait);
+    FUSELINE_ASSIGN_OR_RETURN(PreparedRequest prepared, Prepare(request, nullptr));
+    return CompilePrepared(request, std::move(prepared), wait);
   }
 
   absl::StatusOr<CompileResult> Find(const Fingerprint& fingerprint) override {
@@ -88,11 +100,11 @@ class EngineImpl final : public Engine {
   absl::StatusOr<ExecuteResult> Execute(const CompileRequest& request, const std::vector<executor::Argument>& inputs,
                                         const executor::ExecuteOptions& options) override {
     FUSELINE_RETURN_IF_ERROR(executor_->CanRun(request.target));
-    FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, &inputs));
+    FUSELINE_ASSIGN_OR_RETURN(PreparedRequest prepared, Prepare(request, &inputs));
     FUSELINE_RETURN_IF_ERROR(CheckInputs(prepared.graph, inputs));
     ExecuteResult result;
     FUSELINE_ASSIGN_OR_RETURN(result.compiled,
-                              CompilePrepared(request, prepared, {options.deadline, options.cancelled}));
+                              CompilePrepared(request, std::move(prepared), {options.deadline, options.cancelled}));
     FUSELINE_ASSIGN_OR_RETURN(result.execution, executor_->Execute(result.compiled.artifact, inputs, options));
     return result;
   }
@@ -186,7 +198,14 @@ class EngineImpl final : public Engine {
     add(Target::Cpu());
     for (const executor::DeviceInfo& d : info.devices) add(d.target);
     if (info.targets.size() == 1) add(Target::Cuda(90));
-    if (!cache_warning_.empty()) info.warnings.push_back(cache_warning_);
+    {
+      absl::MutexLock lock(&notices_mutex_);
+      info.warnings = notices_;
+    }
+    for (const cache::LevelStats& level : CacheStats().levels) {
+      if (level.available) continue;
+      info.warnings.push_back(absl::StrCat("serving without the disk cache: ", level.reason));
+    }
     return info;
   }
 
@@ -200,6 +219,7 @@ class EngineImpl final : public Engine {
 
   void Drain() override {
     draining_ = true;
+    store_->Drain();
     executor_->Drain();
   }
 
@@ -265,33 +285,55 @@ class EngineImpl final : public Engine {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<CompileResult> CompilePrepared(const CompileRequest& request, const PreparedRequest& prepared,
+  absl::StatusOr<CompileResult> CompilePrepared(const CompileRequest& request, PreparedRequest request_prepared,
                                                 const cache::WaitOptions& wait) {
     const absl::Time start = absl::Now();
-    CompileResult result;
-    const cache::Builder build = [&](const cache::BuildControl& control) -> absl::StatusOr<ArtifactPtr> {
-      FUSELINE_ASSIGN_OR_RETURN(Artifact artifact, BuildArtifact(prepared.canonical, request.target, request.options,
-                                                                 CompilerFor(request.target), threads_));
-      artifact.fingerprint = prepared.fingerprint;
-      artifact.canonical_graph = prepared.key.canonical_graph;
-      artifact.compiler_identity = prepared.key.compiler_identity;
-      return std::make_shared<const Artifact>(std::move(artifact));
+    // Shared with the build, which may outlive this call.
+    const auto prepared = std::make_shared<const PreparedRequest>(std::move(request_prepared));
+    const cache::Builder build = [this, prepared](const cache::BuildControl& control) {
+      return Build(*prepared, control);
     };
-    if (request.bypass_cache) {
-      FUSELINE_ASSIGN_OR_RETURN(result.artifact, build({wait.stop}));
-    } else {
-      FUSELINE_ASSIGN_OR_RETURN(cache::Lookup found, store_->GetOrBuild(prepared.fingerprint, build, wait));
-      result.artifact = std::move(found.artifact);
-      result.build_time = found.build_time;
-      result.outcome = found.outcome;
-    }
+    FUSELINE_ASSIGN_OR_RETURN(cache::Lookup found, request.bypass_cache
+                                                       ? store_->BuildAnew(build, wait)
+                                                       : store_->GetOrBuild(prepared->fingerprint, build, wait));
+    CompileResult result;
+    result.artifact = std::move(found.artifact);
+    result.build_time = found.build_time;
+    result.outcome = found.outcome;
     // Equal fingerprints with unequal graphs would be a collision of SHA-256, or a corrupt entry.
-    if (result.artifact->canonical_graph != prepared.key.canonical_graph) {
-      FUSELINE_RETURN_IF_ERROR(store_->Delete(prepared.fingerprint));
+    if (result.artifact->canonical_graph != prepared->key.canonical_graph) {
+      FUSELINE_RETURN_IF_ERROR(store_->Delete(prepared->fingerprint));
       return Internal("the cached artifact is of another graph");
     }
     result.elapsed = absl::Now() - start;
     return result;
+  }
+
+  // Runs on a thread of the cache's.
+  absl::StatusOr<ArtifactPtr> Build(const PreparedRequest& prepared, const cache::BuildControl& control) {
+    // Builds that run at one time share the threads.
+    const int threads = std::max(1, threads_ / ++builds_running_);
+    const absl::Cleanup done = [this] { --builds_running_; };
+    absl::StatusOr<Artifact> artifact = BuildArtifact(prepared.canonical, prepared.key.target, prepared.key.options,
+                                                      CompilerFor(prepared.key.target), threads, control.stop);
+    FUSELINE_RETURN_IF_ERROR(artifact.status());
+    artifact->fingerprint = prepared.fingerprint;
+    artifact->canonical_graph = prepared.key.canonical_graph;
+    artifact->compiler_identity = prepared.key.compiler_identity;
+    return std::make_shared<const Artifact>(*std::move(artifact));
+  }
+
+  // What happens while the cache is opened is in Info, which the server logs.
+  void Log(const std::string& line) const {
+    if (options_.report && is_open_) options_.report(line);
+  }
+
+  // What Info says from now on, and the log now.
+  void Notice(const std::string& line) {
+    Log(line);
+    absl::MutexLock lock(&notices_mutex_);
+    notices_.push_back(line);
+    if (notices_.size() > kMostNotices) notices_.erase(notices_.begin());
   }
 
   EngineOptions options_;
@@ -299,10 +341,13 @@ class EngineImpl final : public Engine {
   std::unique_ptr<compiler::KernelCompiler> host_;
   std::unique_ptr<executor::Executor> executor_;
   executor::TensorStore tensors_;
-  std::unique_ptr<cache::ArtifactStore> store_;
-  std::string cache_warning_;
+  mutable absl::Mutex notices_mutex_;
+  std::vector<std::string> notices_ ABSL_GUARDED_BY(notices_mutex_);  // oldest first
   int threads_ = 1;
+  std::atomic<int> builds_running_{0};
   std::atomic<bool> draining_{false};
+  std::atomic<bool> is_open_{false};             // the cache
+  std::unique_ptr<cache::ArtifactStore> store_;  // last: its builds use the others
 };
 
 }  // namespace
@@ -316,7 +361,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   };
   auto engine = std::make_unique<EngineImpl>(options, make_compiler(compiler::CompilerSpec::Kind::kNvrtc),
                                              make_compiler(compiler::CompilerSpec::Kind::kHost), std::move(executor));
-  FUSELINE_RETURN_IF_ERROR(engine->OpenCache());
+  engine->OpenCache();
   return std::unique_ptr<Engine>(std::move(engine));
 }
 

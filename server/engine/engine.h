@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,7 +28,11 @@ struct EngineOptions {
   std::string cache_dir;  // empty: no disk level
   int64_t cache_memory_bytes = 256ll << 20;
   int64_t cache_disk_bytes = 16ll << 30;
-  int compile_threads = 0;  // 0: one for each core
+  int compile_threads = 0;        // builds at a time, and threads of a build that runs alone; 0: one for each core
+  int max_builds_waiting = 1024;  // for a thread; more are refused
+  // For how long a build that nobody waits for any more goes on.
+  absl::Duration build_linger = absl::Seconds(30);
+  cache::Report report;  // what happens to the disk cache after Create (Info has what did before), for the server's log
   std::vector<std::string> nvrtc_search_paths;
   std::string host_compiler;  // empty: found
   // Without a command the compilers run in this process. As many workers of each compiler as compile threads, where it
@@ -97,6 +102,8 @@ class Engine {
   absl::StatusOr<CompileResult> Compile(const CompileRequest& request) { return Compile(request, {}); }
   // By fingerprint. Errors: NOT_FOUND (kFingerprintUnknown).
   virtual absl::StatusOr<CompileResult> Find(const Fingerprint& fingerprint) = 0;
+  // As Find, where that takes microseconds: nothing where the artifact is not in memory.
+  virtual std::optional<CompileResult> FindInMemory(const Fingerprint& fingerprint) { return std::nullopt; }
   // The fingerprint and its fields, without compiling.
   virtual absl::StatusOr<std::vector<KeyField>> ExplainKey(const CompileRequest& request, Fingerprint* fingerprint) = 0;
   // Symbolic dims that the request does not bind are solved from the inputs' shapes.

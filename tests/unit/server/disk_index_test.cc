@@ -54,5 +54,19 @@ TEST(DiskIndexTest, ForgottenBlobIsBroughtAnew) {
   EXPECT_EQ(index.size_bytes(), 0);
 }
 
+TEST(DiskIndexTest, ForgottenBlobThatOneUserBringsAnewIsNotReleasedByAnother) {
+  DiskIndex index;
+  index.Add(KeyOf(1), {Blob("s")});
+  index.Add(KeyOf(2), {Blob("s")});
+  index.ForgetBlob(Blob("s"));
+  EXPECT_TRUE(index.Remove(KeyOf(1)).empty());
+  index.Add(KeyOf(1), {Blob("s")});
+  EXPECT_TRUE(index.HasBlob(Blob("s")));
+  EXPECT_TRUE(index.Remove(KeyOf(2)).empty());
+  EXPECT_TRUE(index.HasBlob(Blob("s")));
+  EXPECT_EQ(index.Remove(KeyOf(1)), std::vector<Digest>{Blob("s")});
+  EXPECT_EQ(index.size_bytes(), 0);
+}
+
 }  // namespace
 }  // namespace fuseline::cache

@@ -1,10 +1,11 @@
 #include <atomic>
+#include <new>
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/barrier.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/status/error.h"
 #include "gtest/gtest.h"
 #include "server/cache/artifact_store.h"
 #include "tests/testing/status_matchers.h"
@@ -26,10 +27,10 @@ class SingleFlightArtifactStoreTest : public ::testing::Test {
   FakeStoreState inner_;
   std::unique_ptr<ArtifactStore> store_ = MakeSingleFlightStore(std::make_unique<FakeArtifactStore>(inner_));
 
-  int64_t Joins() const {
+  StoreStats Stats() const {
     StoreStats stats;
     store_->AddStats(stats);
-    return stats.joins;
+    return stats;
   }
 };
 
@@ -57,10 +58,14 @@ TEST_F(SingleFlightArtifactStoreTest, ManyThreadsThatAskForOneKeyShareOneBuild) 
   EXPECT_EQ(builds, 1);
   EXPECT_EQ(missed, 1);
   EXPECT_EQ(joined + missed + hits, kThreads);
-  EXPECT_EQ(Joins(), joined);
+  EXPECT_EQ(Stats().joins, joined);
+  EXPECT_EQ(Stats().builds, 1);
 }
 
 TEST_F(SingleFlightArtifactStoreTest, DifferentKeysAreBuiltAtTheSameTime) {
+  BuildPoolOptions options;
+  options.threads = 2;
+  store_ = MakeSingleFlightStore(std::make_unique<FakeArtifactStore>(inner_), options);
   absl::Notification first_building;
   absl::Notification second_done;
   std::thread first([&] {
@@ -80,70 +85,296 @@ TEST_F(SingleFlightArtifactStoreTest, DifferentKeysAreBuiltAtTheSameTime) {
   first.join();
 }
 
-// Runs one leader whose build ends with `leader_status`, and a follower that asks while it is under way.
-struct Followed {
-  absl::Status leader;
-  absl::StatusOr<Lookup> follower = absl::UnknownError("not run");
-  int follower_builds = 0;
+// A build that reports its beginning, then waits until it may end or is told to stop.
+class SlowBuild {
+ public:
+  Builder builder(const Fingerprint& key) {
+    return [this, key](const BuildControl& control) -> absl::StatusOr<ArtifactPtr> {
+      ++begun_;
+      begin_.Notify();
+      while (!go_on_.HasBeenNotified()) {
+        if (absl::Status status = control.stop(); !status.ok()) {
+          stopped_.Notify();
+          return status;
+        }
+        absl::SleepFor(absl::Milliseconds(1));
+      }
+      return status_.ok() ? absl::StatusOr<ArtifactPtr>(StoredArtifact(key, "kernel")) : status_;
+    };
+  }
+  void WaitUntilBegun() { begin_.WaitForNotification(); }
+  void WaitUntilStopped() { stopped_.WaitForNotification(); }
+  void End(const absl::Status& status = absl::OkStatus()) {
+    status_ = status;
+    go_on_.Notify();
+  }
+  int begun() const { return begun_; }
+
+ private:
+  absl::Notification begin_;
+  absl::Notification stopped_;
+  absl::Notification go_on_;
+  absl::Status status_;
+  std::atomic<int> begun_{0};
 };
-Followed RunLeaderAndFollower(ArtifactStore& store, FakeStoreState& inner, const absl::Status& leader_status) {
-  Followed result;
-  absl::Notification leading;
-  absl::Notification go_on;
-  std::thread leader([&] {
-    result.leader = store
-                        .GetOrBuild(KeyOf(1),
-                                    [&](const BuildControl&) -> absl::StatusOr<ArtifactPtr> {
-                                      leading.Notify();
-                                      go_on.WaitForNotification();
-                                      return leader_status;
-                                    })
-                        .status();
-  });
-  leading.WaitForNotification();
-  int gets = 0;
-  {
-    absl::MutexLock lock(&inner.mutex);
-    gets = inner.gets;
-  }
-  std::thread follower([&] {
-    result.follower = store.GetOrBuild(KeyOf(1), [&](const BuildControl&) -> absl::StatusOr<ArtifactPtr> {
-      ++result.follower_builds;
-      return StoredArtifact(KeyOf(1), "kernel");
+
+Builder Quick(const Fingerprint& key) {
+  return [key](const BuildControl&) { return absl::StatusOr<ArtifactPtr>(StoredArtifact(key, "kernel")); };
+}
+
+// Waits until `count` requests have joined a build of another's.
+void WaitForJoins(const ArtifactStore& store, int64_t count) {
+  StoreStats stats;
+  do {
+    absl::SleepFor(absl::Milliseconds(1));
+    stats = {};
+    store.AddStats(stats);
+  } while (stats.joins < count);
+}
+
+TEST_F(SingleFlightArtifactStoreTest, FiftyKeysFromSixtyFourThreadsAreFiftyBuilds) {
+  constexpr int kKeys = 50;
+  constexpr int kThreads = 64;
+  BuildPoolOptions options;
+  options.threads = 4;
+  store_ = MakeSingleFlightStore(std::make_unique<FakeArtifactStore>(inner_), options);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int k = 0; k < kKeys; ++k) {
+        const Fingerprint key = KeyOf((k * 7 + t) % kKeys);
+        const auto found = store_->GetOrBuild(key, [key](const BuildControl&) -> absl::StatusOr<ArtifactPtr> {
+          absl::SleepFor(absl::Milliseconds(1));
+          return StoredArtifact(key, "kernel");
+        });
+        if (!found.ok() || found->artifact == nullptr || found->artifact->fingerprint != key) ++wrong;
+      }
     });
-  });
-  // The follower has looked, and is about to wait.
-  while (true) {
-    absl::MutexLock lock(&inner.mutex);
-    if (inner.gets > gets) break;
   }
-  absl::SleepFor(absl::Milliseconds(50));
-  go_on.Notify();
-  leader.join();
-  follower.join();
-  return result;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(Stats().builds, kKeys);
+  EXPECT_EQ(Stats().build_errors, 0);
+  EXPECT_EQ(inner_.puts, kKeys);
+}
+
+TEST_F(SingleFlightArtifactStoreTest, ArtifactIsKeptBeforeAnybodyIsGivenIt) {
+  for (int n = 1; n <= 50; ++n) {
+    ASSERT_THAT(store_->GetOrBuild(KeyOf(n), Quick(KeyOf(n))), IsOk());
+    absl::MutexLock lock(&inner_.mutex);
+    ASSERT_EQ(inner_.puts, n);
+  }
 }
 
 TEST_F(SingleFlightArtifactStoreTest, ErrorIsSharedWithThoseWhoWaitAndNotKept) {
-  const Followed result = RunLeaderAndFollower(*store_, inner_, absl::InternalError("compiler"));
-  EXPECT_THAT(result.leader, StatusIs(absl::StatusCode::kInternal, "compiler"));
-  EXPECT_THAT(result.follower, StatusIs(absl::StatusCode::kInternal, "compiler"));
-  EXPECT_EQ(result.follower_builds, 0);
-  EXPECT_THAT(store_->GetOrBuild(
-                  KeyOf(1),
-                  [](const BuildControl&) { return absl::StatusOr<ArtifactPtr>(StoredArtifact(KeyOf(1), "kernel")); }),
-              IsOk());
+  SlowBuild slow;
+  absl::Status leader, follower;
+  std::thread first([&] { leader = store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1))).status(); });
+  slow.WaitUntilBegun();
+  std::thread second([&] { follower = store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1))).status(); });
+  WaitForJoins(*store_, 1);
+  slow.End(absl::InternalError("compiler"));
+  first.join();
+  second.join();
+  EXPECT_THAT(leader, StatusIs(absl::StatusCode::kInternal, "compiler"));
+  EXPECT_THAT(follower, StatusIs(absl::StatusCode::kInternal, "compiler"));
+  EXPECT_EQ(slow.begun(), 1);
+  EXPECT_EQ(Stats().build_errors, 1);
+  const auto again = store_->GetOrBuild(KeyOf(1), Quick(KeyOf(1)));
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ(again->outcome, Outcome::kMiss);
+  EXPECT_EQ(Stats().builds, 1);
 }
 
-TEST_F(SingleFlightArtifactStoreTest, CancelledLeaderIsReplacedByAFollower) {
-  for (const absl::Status& status : {absl::CancelledError("left"), absl::DeadlineExceededError("late")}) {
-    inner_.entries.clear();
-    const Followed result = RunLeaderAndFollower(*store_, inner_, status);
-    EXPECT_EQ(result.leader.code(), status.code());
-    ASSERT_THAT(result.follower, IsOk());
-    EXPECT_NE(result.follower->artifact, nullptr);
-    EXPECT_EQ(result.follower_builds, 1);
+TEST_F(SingleFlightArtifactStoreTest, CallerLeavesAtItsDeadlineAndTheBuildGoesOnForTheOthers) {
+  SlowBuild slow;
+  std::thread patient([&] {
+    const auto found = store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1)));
+    ASSERT_THAT(found, IsOk());
+    EXPECT_EQ(found->outcome, Outcome::kMiss);
+    EXPECT_GT(found->build_time, absl::Milliseconds(50));
+  });
+  slow.WaitUntilBegun();
+  WaitOptions hasty;
+  hasty.deadline = absl::Now() + absl::Milliseconds(50);
+  const absl::Time start = absl::Now();
+  EXPECT_THAT(store_->GetOrBuild(KeyOf(1), Quick(KeyOf(1)), hasty),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "deadline"));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+  slow.End();
+  patient.join();
+  EXPECT_EQ(Stats().builds, 1);
+}
+
+TEST_F(SingleFlightArtifactStoreTest, LeaderThatLeftFindsItsBuildByAskingAgain) {
+  SlowBuild slow;
+  std::atomic<bool> cancelled{false};
+  WaitOptions wait;
+  wait.stop = [&] { return cancelled ? absl::CancelledError("the client left") : absl::OkStatus(); };
+  absl::Status left;
+  std::thread leader([&] { left = store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1)), wait).status(); });
+  slow.WaitUntilBegun();
+  cancelled = true;
+  leader.join();
+  EXPECT_THAT(left, StatusIs(absl::StatusCode::kCancelled, "the client left"));
+  std::thread again([&] {
+    const auto found = store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1)));
+    ASSERT_THAT(found, IsOk());
+    EXPECT_EQ(found->outcome, Outcome::kJoined);
+  });
+  WaitForJoins(*store_, 1);
+  slow.End();
+  again.join();
+  EXPECT_EQ(slow.begun(), 1);
+}
+
+TEST_F(SingleFlightArtifactStoreTest, BuildThatNobodyWaitsForStopsAfterTheLingerAndIsBegunAnew) {
+  BuildPoolOptions options;
+  options.linger = absl::Milliseconds(20);
+  store_ = MakeSingleFlightStore(std::make_unique<FakeArtifactStore>(inner_), options);
+  SlowBuild slow;
+  WaitOptions hasty;
+  hasty.deadline = absl::Now() + absl::Milliseconds(20);
+  EXPECT_THAT(store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1)), hasty),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  slow.WaitUntilStopped();
+  const auto again = store_->GetOrBuild(KeyOf(1), Quick(KeyOf(1)));
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ(again->outcome, Outcome::kMiss);
+}
+
+TEST_F(SingleFlightArtifactStoreTest, QueuedBuildThatNobodyWantsNeverBegins) {
+  BuildPoolOptions options;
+  options.linger = absl::ZeroDuration();
+  store_ = MakeSingleFlightStore(std::make_unique<FakeArtifactStore>(inner_), options);
+  SlowBuild slow, unwanted;
+  std::thread first([&] { EXPECT_THAT(store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1))), IsOk()); });
+  slow.WaitUntilBegun();
+  WaitOptions hasty;
+  hasty.deadline = absl::Now() + absl::Milliseconds(20);
+  EXPECT_THAT(store_->GetOrBuild(KeyOf(2), unwanted.builder(KeyOf(2)), hasty),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  EXPECT_EQ(Stats().builds_waiting, 1);
+  slow.End();
+  first.join();
+  EXPECT_THAT(store_->GetOrBuild(KeyOf(3), Quick(KeyOf(3))), IsOk());  // behind it in the queue
+  EXPECT_EQ(unwanted.begun(), 0);
+  EXPECT_EQ(Stats().builds_waiting, 0);
+}
+
+TEST_F(SingleFlightArtifactStoreTest, FullQueueRefusesAtOnce) {
+  BuildPoolOptions options;
+  options.max_waiting = 2;
+  options.linger = absl::ZeroDuration();
+  store_ = MakeSingleFlightStore(std::make_unique<FakeArtifactStore>(inner_), options);
+  SlowBuild slow;
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { EXPECT_THAT(store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1))), IsOk()); });
+  slow.WaitUntilBegun();
+  WaitOptions hasty;
+  hasty.deadline = absl::Now() + absl::Milliseconds(30);
+  EXPECT_THAT(store_->GetOrBuild(KeyOf(4), Quick(KeyOf(4)), hasty), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  for (int n : {2, 3}) {
+    threads.emplace_back([&, n] { EXPECT_THAT(store_->GetOrBuild(KeyOf(n), Quick(KeyOf(n))), IsOk()); });
   }
+  while (Stats().builds_waiting < 2) absl::SleepFor(absl::Milliseconds(1));
+  // The one that nobody waits for has made room for the second.
+  absl::Status refused = absl::UnknownError("not asked");
+  while (!absl::IsResourceExhausted(refused)) {
+    WaitOptions soon;
+    soon.deadline = absl::Now() + absl::Milliseconds(30);
+    refused = store_->GetOrBuild(KeyOf(5), Quick(KeyOf(5)), soon).status();
+  }
+  EXPECT_EQ(GetErrorReason(refused), ErrorReason::kQueueFull);
+  EXPECT_EQ(GetErrorReason(store_->BuildAnew(Quick(KeyOf(5))).status()), ErrorReason::kQueueFull);
+  slow.End();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(store_->GetOrBuild(KeyOf(5), Quick(KeyOf(5))), IsOk());
+}
+
+TEST_F(SingleFlightArtifactStoreTest, CallersHearTheStagesInOrderOnTheirOwnThreads) {
+  const auto listen = [](std::vector<BuildStage>& heard) {
+    WaitOptions wait;
+    wait.on_stage = [&heard, thread = std::this_thread::get_id()](BuildStage stage) {
+      EXPECT_EQ(std::this_thread::get_id(), thread);
+      heard.push_back(stage);
+    };
+    return wait;
+  };
+  const std::vector<BuildStage> all = {BuildStage::kCacheCheck, BuildStage::kQueued, BuildStage::kBuilding,
+                                       BuildStage::kDone};
+  SlowBuild slow;
+  std::vector<BuildStage> leader, follower, hit, failed;
+  std::thread first([&] { EXPECT_THAT(store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1)), listen(leader)), IsOk()); });
+  slow.WaitUntilBegun();
+  std::thread second(
+      [&] { EXPECT_THAT(store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1)), listen(follower)), IsOk()); });
+  WaitForJoins(*store_, 1);
+  slow.End();
+  first.join();
+  second.join();
+  EXPECT_EQ(leader, all);
+  EXPECT_EQ(follower, all);
+  EXPECT_THAT(store_->GetOrBuild(KeyOf(1), Quick(KeyOf(1)), listen(hit)), IsOk());
+  EXPECT_EQ(hit, (std::vector<BuildStage>{BuildStage::kCacheCheck, BuildStage::kDone}));
+  const Builder broken = [](const BuildControl&) { return absl::StatusOr<ArtifactPtr>(absl::InternalError("bad")); };
+  EXPECT_FALSE(store_->GetOrBuild(KeyOf(2), broken, listen(failed)).ok());
+  EXPECT_EQ(failed, std::vector<BuildStage>(all.begin(), all.end() - 1));
+}
+
+TEST_F(SingleFlightArtifactStoreTest, BuildAnewNeitherLooksNorKeepsNorIsJoined) {
+  ASSERT_THAT(store_->GetOrBuild(KeyOf(1), Quick(KeyOf(1))), IsOk());
+  const auto built = store_->BuildAnew(Quick(KeyOf(1)));
+  ASSERT_THAT(built, IsOk());
+  EXPECT_EQ(built->outcome, Outcome::kMiss);
+  EXPECT_EQ(inner_.puts, 1);
+  EXPECT_EQ(Stats().builds, 2);
+  // Nobody can ask for it again, so it does not outlive its caller.
+  SlowBuild slow;
+  WaitOptions hasty;
+  hasty.deadline = absl::Now() + absl::Milliseconds(20);
+  EXPECT_THAT(store_->BuildAnew(slow.builder(KeyOf(1)), hasty), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  slow.WaitUntilStopped();
+}
+
+TEST_F(SingleFlightArtifactStoreTest, BuilderThatThrowsFailsItsRequestAlone) {
+  const Builder thrower = [](const BuildControl&) -> absl::StatusOr<ArtifactPtr> { throw std::bad_alloc(); };
+  EXPECT_THAT(store_->GetOrBuild(KeyOf(1), thrower), StatusIs(absl::StatusCode::kInternal, "bad_alloc"));
+  EXPECT_THAT(store_->GetOrBuild(KeyOf(1), Quick(KeyOf(1))), IsOk());
+}
+
+TEST_F(SingleFlightArtifactStoreTest, DrainLetsWantedBuildsEndAndRefusesNewOnes) {
+  SlowBuild slow;
+  std::thread waiting([&] { EXPECT_THAT(store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1))), IsOk()); });
+  slow.WaitUntilBegun();
+  SlowBuild abandoned;
+  WaitOptions hasty;
+  hasty.deadline = absl::Now() + absl::Milliseconds(20);
+  EXPECT_FALSE(store_->GetOrBuild(KeyOf(2), abandoned.builder(KeyOf(2)), hasty).ok());
+  std::thread drain([&] { store_->Drain(); });
+  absl::Status refused;
+  do {
+    refused = store_->GetOrBuild(KeyOf(3), Quick(KeyOf(3)), hasty).status();
+  } while (absl::IsDeadlineExceeded(refused) && absl::Now() < hasty.deadline + absl::Milliseconds(1));
+  slow.End();
+  waiting.join();
+  drain.join();
+  EXPECT_EQ(abandoned.begun(), 0);
+  refused = store_->GetOrBuild(KeyOf(3), Quick(KeyOf(3))).status();
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, "shutting down"));
+  EXPECT_EQ(GetErrorReason(refused), ErrorReason::kDraining);
+  EXPECT_THAT(store_->GetOrBuild(KeyOf(1), Quick(KeyOf(1))), IsOk());  // a hit
+}
+
+TEST_F(SingleFlightArtifactStoreTest, DestructionStopsWhatNobodyWaitsFor) {
+  SlowBuild slow;
+  WaitOptions hasty;
+  hasty.deadline = absl::Now() + absl::Milliseconds(20);
+  EXPECT_FALSE(store_->GetOrBuild(KeyOf(1), slow.builder(KeyOf(1)), hasty).ok());
+  slow.WaitUntilBegun();
+  store_.reset();
+  slow.WaitUntilStopped();
 }
 
 }  // namespace
