@@ -353,14 +353,20 @@ class EngineImpl final : public Engine {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
-  FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<executor::Executor> executor, executor::Executor::Create(options.executor));
   const auto make_compiler = [&options](compiler::CompilerSpec::Kind kind) {
     compiler::WorkerOptions workers = options.compiler_workers;
     if (workers.max_workers == 0) workers.max_workers = options.compile_threads;
     return compiler::MakeWorkerCompiler({kind, options.nvrtc_search_paths, options.host_compiler}, workers);
   };
-  auto engine = std::make_unique<EngineImpl>(options, make_compiler(compiler::CompilerSpec::Kind::kNvrtc),
-                                             make_compiler(compiler::CompilerSpec::Kind::kHost), std::move(executor));
+  return Create(options, make_compiler(compiler::CompilerSpec::Kind::kNvrtc),
+                make_compiler(compiler::CompilerSpec::Kind::kHost));
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options,
+                                                       std::unique_ptr<compiler::KernelCompiler> cuda,
+                                                       std::unique_ptr<compiler::KernelCompiler> cpu) {
+  FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<executor::Executor> executor, executor::Executor::Create(options.executor));
+  auto engine = std::make_unique<EngineImpl>(options, std::move(cuda), std::move(cpu), std::move(executor));
   engine->OpenCache();
   return std::unique_ptr<Engine>(std::move(engine));
 }

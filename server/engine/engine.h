@@ -19,6 +19,7 @@
 #include "common/ir/verify_graph.h"
 #include "common/tensor/tensor.h"
 #include "server/cache/artifact_store.h"
+#include "server/compiler/kernel_compiler.h"
 #include "server/compiler/worker_compiler.h"
 #include "server/executor/executor.h"
 
@@ -94,6 +95,10 @@ struct StageDump {
 class Engine {
  public:
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+  // With compilers of the caller's: for tests.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options,
+                                                        std::unique_ptr<compiler::KernelCompiler> cuda,
+                                                        std::unique_ptr<compiler::KernelCompiler> cpu);
   virtual ~Engine() = default;
 
   // `wait`: how long the caller waits and what it hears meanwhile. A build that others wait for goes on without it, and
