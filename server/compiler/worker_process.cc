@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <string_view>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -175,8 +176,10 @@ WorkerProcess::Outcome WorkerProcess::Call(const std::string& payload, const Ker
   if (result != FrameResult::kOk) return Fail(result, failure);
   ++calls_;
   if (!reply.out_of_memory) return Outcome::kReplied;
-  failure = StrCat("the compiler used more than ", MiB(options_.memory_limit_bytes), ": ",
-                   std::string(reply.status.message()));
+  std::string_view said(reply.status.message().data(), reply.status.message().size());
+  const std::string prefix = StrCat("kernel '", source.entry, "': ");  // which the failure will have as well
+  if (said.starts_with(prefix)) said.remove_prefix(prefix.size());
+  failure = StrCat("the compiler used more than ", MiB(options_.memory_limit_bytes), ": ", said);
   return Outcome::kOutOfMemory;
 }
 
