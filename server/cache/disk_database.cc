@@ -205,7 +205,7 @@ void RemoveOldAsides(const std::string& directory, std::vector<std::string> asid
 // CURRENT goes first: a move that is cut short leaves what is seen to be broken, never half a database that opens.
 absl::Status MoveAside(const std::string& directory, const std::string& why, const Report& report) {
   FUSELINE_ASSIGN_OR_RETURN(Contents contents, ListContents(directory));
-  const std::string stamp = StrCat(kAsidePrefix, absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::UTCTimeZone()));
+  const std::string stamp = StrCat(kAsidePrefix, absl::FormatTime("%Y%m%d-%H%M%E3S", absl::Now(), absl::UTCTimeZone()));
   std::string name = stamp;
   std::error_code error;
   for (int n = 2; !fs::create_directory(StrCat(directory, "/", name), error) && !error && n < 1000; ++n)
@@ -223,14 +223,23 @@ absl::Status MoveAside(const std::string& directory, const std::string& why, con
   return absl::OkStatus();
 }
 
-// Whether `status`, of opening, says that the files themselves are bad. A lock, a full disk, missing rights or file
-// descriptors say nothing of them.
+bool SaysAbsent(const rocksdb::Status& status) {
+  return status.IsPathNotFound() || status.ToString().find("No such file") != std::string::npos;
+}
+
+// RocksDB may wrap what the system said (a lock, a full disk, missing rights or file descriptors) in a status of
+// another kind: the text tells.
+bool SaysSystemFailed(const rocksdb::Status& status) {
+  return status.ToString().find("IO error") != std::string::npos && !SaysAbsent(status);
+}
+
+// Whether `status`, of opening, says that the files themselves are bad.
 bool IsBroken(const rocksdb::Status& status, const std::string& directory) {
+  if (SaysSystemFailed(status)) return false;
   if (status.IsCorruption() || status.IsInvalidArgument() || status.IsNotSupported()) return true;
   // A file of the database is gone while the database is not.
   std::error_code error;
-  const bool is_absent = status.IsPathNotFound() || status.ToString().find("No such file") != std::string::npos;
-  return status.IsIOError() && is_absent && fs::exists(directory + "/CURRENT", error);
+  return SaysAbsent(status) && fs::exists(directory + "/CURRENT", error);
 }
 
 // Opens the database and checks its format version, which a new one gets. `broken`: the files are no use to this
@@ -256,8 +265,9 @@ absl::StatusOr<std::unique_ptr<rocksdb::DB>> OpenDatabase(const std::string& dir
   const std::unique_ptr<rocksdb::Iterator> records(db->NewIterator({}));
   records->SeekToFirst();
   if (!read.IsNotFound() || records->Valid() || !records->status().ok()) {
-    broken = read.IsNotFound() ? records->status().ok() || records->status().IsCorruption() : read.IsCorruption();
-    return DatabaseError(StrCat("'", directory, "' has no format version"), read);
+    const rocksdb::Status why = read.IsNotFound() ? records->status() : read;
+    broken = why.ok() || IsDamage(why);
+    return DatabaseError(StrCat("'", directory, "' has no format version"), why.ok() ? read : why);
   }
   rocksdb::WriteOptions durable;
   durable.sync = true;
@@ -287,16 +297,19 @@ absl::StatusOr<std::unique_ptr<rocksdb::DB>> OpenOrStartAnew(const std::string& 
 
 }  // namespace
 
+bool IsDamage(const rocksdb::Status& status) { return status.IsCorruption() && !SaysSystemFailed(status); }
+
 absl::Status DatabaseError(const std::string& what, const rocksdb::Status& status) {
-  return MakeError(status.IsCorruption() ? absl::StatusCode::kDataLoss : absl::StatusCode::kInternal,
-                   status.IsCorruption() ? ErrorReason::kDataLoss : ErrorReason::kInputOutput, "cache",
+  const bool is_damage = IsDamage(status);
+  return MakeError(is_damage ? absl::StatusCode::kDataLoss : absl::StatusCode::kInternal,
+                   is_damage ? ErrorReason::kDataLoss : ErrorReason::kInputOutput, "cache",
                    StrCat("cache: ", what, ": ", status.ToString()));
 }
 
 absl::StatusOr<std::unique_ptr<DiskDatabase>> DiskDatabase::Open(const std::string& directory, const Options& options) {
   std::error_code error;
+  if (fs::exists(directory, error) && !fs::is_directory(directory, error)) return Foreign(directory, "is a file");
   fs::create_directories(directory, error);
-  if (!error && !fs::is_directory(directory, error) && !error) return Foreign(directory, "is a file");
   if (error) return FileError(StrCat("can't make '", directory, "'"), error.message());
   FUSELINE_ASSIGN_OR_RETURN(const Contents contents, ListContents(directory));
   if (!contents.has_marker) FUSELINE_RETURN_IF_ERROR(CheckUnmarked(directory, contents, options.env));

@@ -45,7 +45,9 @@ class DiskDatabase {
   std::unique_ptr<rocksdb::DB> db_;
 };
 
-// `what` and the database's own words: DATA_LOSS for a corrupt one, else INTERNAL.
+// Whether `status` says that the database's files are damaged, and not that the system would not let them be read.
+bool IsDamage(const rocksdb::Status& status);
+// `what` and the database's own words: DATA_LOSS for a damaged one, else INTERNAL.
 absl::Status DatabaseError(const std::string& what, const rocksdb::Status& status);
 
 }  // namespace fuseline::cache

@@ -202,7 +202,7 @@ class RocksDbArtifactStore : public ArtifactStore {
 
   // An entry or part that is absent or damaged is a miss, and the entry is dropped; other errors are the disk's.
   absl::StatusOr<Lookup> ReadFailed(const Fingerprint& key, const rocksdb::Status& status, const Digest* part) {
-    if (status.IsNotFound() || status.IsCorruption()) return Dropped(key, part);
+    if (status.IsNotFound() || IsDamage(status)) return Dropped(key, part);
     ++errors_;
     ++misses_;
     return DatabaseError("read an entry", status);

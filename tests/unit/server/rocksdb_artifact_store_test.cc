@@ -2,19 +2,26 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/artifact/codec/artifact_codec.h"
 #include "gtest/gtest.h"
 #include "rocksdb/db.h"
-#include "server/cache/artifact_store.h"
+#include "server/cache/rocksdb_artifact_store.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/unit/server/faulty_file_system.h"
 #include "tests/unit/server/test_artifacts.h"
 
 namespace fuseline::cache {
 namespace {
 
+using ::fuseline::testing::DiskFault;
+using ::fuseline::testing::FaultyFileSystem;
 using ::fuseline::testing::IsOk;
 using ::fuseline::testing::KeyOf;
 using ::fuseline::testing::StatusIs;
@@ -49,6 +56,24 @@ class RocksDbArtifactStoreTest : public ::testing::Test {
     StoreStats stats;
     store_->AddStats(stats);
     return stats.levels.at(0);
+  }
+  absl::Status PutSmall(int n) { return store_->Put(KeyOf(n), StoredArtifact(KeyOf(n), absl::StrCat("kernel ", n))); }
+  void PutOne() {
+    Open();
+    ASSERT_THAT(PutSmall(1), IsOk());
+  }
+  void PutTwo() {
+    PutOne();
+    ASSERT_THAT(PutSmall(2), IsOk());
+  }
+  void ExpectFirstIsCorruptAndCanBeWrittenAgain() {
+    EXPECT_FALSE(Has(1));
+    EXPECT_EQ(Stats().corrupt, 1);
+    ASSERT_THAT(PutSmall(1), IsOk());
+    EXPECT_TRUE(Has(1));
+    Open();
+    EXPECT_TRUE(Has(1));
+    EXPECT_EQ(Stats().corrupt, 0);
   }
   // Changes the closed database behind the store's back. `change` gets the key and the value of each record.
   template <typename F>
@@ -104,18 +129,106 @@ TEST_F(RocksDbArtifactStoreTest, EqualKernelsAreStoredOnce) {
   EXPECT_EQ(blobs, 0);
 }
 
-TEST_F(RocksDbArtifactStoreTest, DamagedIndexRecordIsDroppedAndCanBeWrittenAgain) {
-  ASSERT_THAT(store_->Put(KeyOf(1), StoredArtifact(KeyOf(1), "kernel")), IsOk());
-  ChangeRecords("i/", [](rocksdb::DB& db, const std::string& key, std::string value) {
-    value[5] = static_cast<char>(value[5] ^ 1);
-    ASSERT_TRUE(db.Put({}, key, value).ok());
-  });
-  Open();
-  EXPECT_FALSE(Has(1));
-  EXPECT_EQ(Stats().corrupt, 1);
-  EXPECT_EQ(Stats().entries, 0);
-  ASSERT_THAT(store_->Put(KeyOf(1), StoredArtifact(KeyOf(1), "kernel")), IsOk());
-  EXPECT_TRUE(Has(1));
+// Each way to damage one record: entry 1 is damaged, entry 2 is not.
+const struct Damage {
+  const char* what;
+  std::string (*change)(std::string value);
+} kDamages[] = {
+    {"a bit flipped at the beginning",
+     [](std::string value) {
+       value.front() = static_cast<char>(value.front() ^ 1);
+       return value;
+     }},
+    {"a bit flipped at the end",
+     [](std::string value) {
+       value.back() = static_cast<char>(value.back() ^ 128);
+       return value;
+     }},
+    {"a bit flipped in the middle",
+     [](std::string value) {
+       value[value.size() / 2] = static_cast<char>(value[value.size() / 2] ^ 16);
+       return value;
+     }},
+    {"cut off by a byte", [](std::string value) { return value.substr(0, value.size() - 1); }},
+    {"cut off in the middle", [](std::string value) { return value.substr(0, value.size() / 2); }},
+    {"empty", [](std::string) { return std::string(); }},
+    {"longer by a byte", [](std::string value) { return value + '\0'; }},
+    {"garbage", [](std::string value) { return std::string(value.size(), 'g'); }},
+};
+
+TEST_F(RocksDbArtifactStoreTest, DamagedIndexRecordIsCountedDroppedAndWrittenAgain) {
+  for (const Damage& damage : kDamages) {
+    SCOPED_TRACE(damage.what);
+    PutTwo();
+    ChangeRecords("i/", [&](rocksdb::DB& db, const std::string& key, const std::string& value) {
+      if (key[2] != 1) return;
+      ASSERT_TRUE(db.Put({}, key, damage.change(value)).ok());
+    });
+    Open();
+    ExpectFirstIsCorruptAndCanBeWrittenAgain();
+    EXPECT_TRUE(Has(2));
+  }
+}
+
+TEST_F(RocksDbArtifactStoreTest, DamagedBlobIsCountedDroppedAndWrittenAgain) {
+  // The body, the kernel's bytes and its source.
+  const struct {
+    const char* what;
+    bool (*is_part)(const std::string& value);
+  } parts[] = {
+      {"body", [](const std::string& value) { return value.find("graph") != std::string::npos; }},
+      {"kernel", [](const std::string& value) { return value.starts_with("kernel"); }},
+      {"source", [](const std::string& value) { return value.starts_with("source"); }},
+  };
+  for (const auto& part : parts) {
+    for (const Damage& damage : kDamages) {
+      SCOPED_TRACE(absl::StrCat(part.what, " ", damage.what));
+      PutOne();
+      int damaged = 0;
+      ChangeRecords("b/", [&](rocksdb::DB& db, const std::string& key, const std::string& value) {
+        if (!part.is_part(value)) return;
+        ++damaged;
+        ASSERT_TRUE(db.Put({}, key, damage.change(value)).ok());
+      });
+      ASSERT_EQ(damaged, 1);
+      Open();
+      ExpectFirstIsCorruptAndCanBeWrittenAgain();
+    }
+  }
+}
+
+TEST_F(RocksDbArtifactStoreTest, SwappedRecordsServeNoEntry) {
+  const struct {
+    const char* what;
+    const char* prefix;
+    bool (*is_swapped)(const std::string& value);
+  } cases[] = {
+      {"index records", "i/", [](const std::string&) { return true; }},
+      {"kernels", "b/", [](const std::string& value) { return value.starts_with("kernel"); }},
+      {"bodies", "b/", [](const std::string& value) { return value.find("graph") != std::string::npos; }},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.what);
+    PutTwo();
+    std::vector<std::pair<std::string, std::string>> swapped;
+    ChangeRecords(c.prefix, [&](rocksdb::DB&, const std::string& key, const std::string& value) {
+      if (c.is_swapped(value)) swapped.emplace_back(key, value);
+    });
+    ASSERT_EQ(swapped.size(), 2u);
+    ASSERT_NE(swapped[0].second, swapped[1].second);
+    ChangeRecords("version", [&](rocksdb::DB& db, const std::string&, const std::string&) {
+      ASSERT_TRUE(db.Put({}, swapped[0].first, swapped[1].second).ok());
+      ASSERT_TRUE(db.Put({}, swapped[1].first, swapped[0].second).ok());
+    });
+    Open();
+    EXPECT_FALSE(Has(1));
+    EXPECT_FALSE(Has(2));
+    EXPECT_EQ(Stats().corrupt, 2);
+    EXPECT_EQ(Stats().entries, 0);
+    PutTwo();
+    EXPECT_TRUE(Has(1));
+    EXPECT_TRUE(Has(2));
+  }
 }
 
 TEST_F(RocksDbArtifactStoreTest, DamagedBlobCostsTheEntriesThatUseItAndIsWrittenAnew) {
@@ -133,6 +246,30 @@ TEST_F(RocksDbArtifactStoreTest, DamagedBlobCostsTheEntriesThatUseItAndIsWritten
   EXPECT_EQ(Stats().corrupt, 2);
   ASSERT_THAT(store_->Put(KeyOf(1), StoredArtifact(KeyOf(1), kernel)), IsOk());
   EXPECT_TRUE(Has(1));
+}
+
+TEST_F(RocksDbArtifactStoreTest, DamagedTableCostsWhatItHeldAtMost) {
+  // A table in which one block is damaged, found when it is read.
+  for (int n = 1; n <= 20; ++n) {
+    std::string kernel = absl::StrCat("kernel ", n);
+    for (int i = 0; i < 20000; ++i) kernel += static_cast<char>(n * i * 2654435761u >> 13);
+    ASSERT_THAT(store_->Put(KeyOf(n), StoredArtifact(KeyOf(n), kernel)), IsOk());
+  }
+  Open();  // writes the table
+  store_.reset();
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+    if (entry.path().extension() != ".sst") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(entry.path()) / 2));
+    file << "damage";
+  }
+  Open();
+  EXPECT_TRUE(reports_.empty()) << reports_[0];
+  int hits = 0;
+  for (int n = 1; n <= 20; ++n) hits += Has(n);
+  EXPECT_LT(hits, 20);
+  EXPECT_GE(hits, 15);
+  EXPECT_EQ(Stats().corrupt, 20 - hits);
 }
 
 TEST_F(RocksDbArtifactStoreTest, MissingBlobIsAMiss) {
@@ -173,28 +310,131 @@ TEST_F(RocksDbArtifactStoreTest, DirectoryThatIsInUseIsAnErrorAndLeftAlone) {
   EXPECT_TRUE(Has(1));
 }
 
-TEST_F(RocksDbArtifactStoreTest, NewerFormatIsMovedAside) {
-  ASSERT_THAT(store_->Put(KeyOf(1), StoredArtifact(KeyOf(1), "kernel")), IsOk());
-  ChangeRecords("version", [](rocksdb::DB& db, const std::string& key, const std::string&) {
-    ASSERT_TRUE(db.Put({}, key, "999").ok());
-  });
-  Open();
-  EXPECT_FALSE(Has(1));
-  ASSERT_EQ(reports_.size(), 1u);
-  EXPECT_NE(reports_[0].find("format version 999"), std::string::npos) << reports_[0];
-}
-
-TEST_F(RocksDbArtifactStoreTest, BrokenDatabaseIsMovedAside) {
-  ASSERT_THAT(store_->Put(KeyOf(1), StoredArtifact(KeyOf(1), "kernel")), IsOk());
+TEST_F(RocksDbArtifactStoreTest, DatabaseWhoseIndexCanNotBeReadIsMovedAside) {
+  for (int n = 1; n <= 2000; ++n) ASSERT_THAT(PutSmall(n), IsOk());
+  Open();  // writes the table
   store_.reset();
   for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
-    if (entry.path().filename().string().starts_with("MANIFEST"))
-      std::ofstream(entry.path(), std::ios::trunc) << "not a manifest";
+    if (entry.path().extension() != ".sst") continue;
+    // Most of the data blocks; the footer and the table's own index stay.
+    std::fstream file(entry.path(), std::ios::in | std::ios::out);
+    file << std::string(std::filesystem::file_size(entry.path()) * 3 / 4, 'x');
   }
   Open();
   EXPECT_FALSE(Has(1));
-  ASSERT_THAT(store_->Put(KeyOf(1), StoredArtifact(KeyOf(1), "kernel")), IsOk());
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_NE(reports_[0].find("moved the database to"), std::string::npos);
+  ASSERT_THAT(PutSmall(1), IsOk());
+  Open();
   EXPECT_TRUE(Has(1));
+}
+
+// A store that recovers, on a disk with faults.
+class DiskFaultTest : public RocksDbArtifactStoreTest {
+ protected:
+  void OpenRecovering() {
+    store_.reset();
+    RecoveryOptions recovery;
+    recovery.first_retry = absl::Milliseconds(10);
+    recovery.longest_retry = absl::Milliseconds(50);
+    store_ = MakeRecoveringStore(
+        "rocksdb",
+        [this](bool start_anew) {
+          return OpenRocksDbStore(directory_, {.start_anew = start_anew, .report = report_}, env_.get());
+        },
+        recovery);
+  }
+  void WaitUntilServed() {
+    while (!Stats().available) absl::SleepFor(absl::Milliseconds(2));
+  }
+
+  std::shared_ptr<FaultyFileSystem> disk_ = std::make_shared<FaultyFileSystem>();
+  std::unique_ptr<rocksdb::Env> env_ = rocksdb::NewCompositeEnv(disk_);
+};
+
+TEST_F(DiskFaultTest, LevelIsLeftWhileTheDiskFailsAndComesBackWithAllThatWasKept) {
+  const struct {
+    const char* what;
+    DiskFault fault;
+    const char* reason;
+  } cases[] = {
+      {"full", DiskFault::kFull, "space"},
+      {"read-only", DiskFault::kReadOnly, "read-only"},
+      {"write error", DiskFault::kWriteError, "input/output"},
+  };
+  int n = 0;
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.what);
+    OpenRecovering();
+    ASSERT_TRUE(Stats().available);
+    const int kept = ++n;
+    const int lost = ++n;
+    ASSERT_THAT(PutSmall(kept), IsOk());
+    disk_->Set(c.fault);
+    EXPECT_FALSE(PutSmall(lost).ok());
+    EXPECT_FALSE(Stats().available);
+    EXPECT_NE(Stats().reason.find(c.reason), std::string::npos) << Stats().reason;
+    EXPECT_FALSE(Has(kept));  // a miss, not an error
+    absl::SleepFor(absl::Milliseconds(120));
+    EXPECT_FALSE(Stats().available);
+    disk_->Set(DiskFault::kNone);
+    WaitUntilServed();
+    EXPECT_TRUE(Has(kept));
+    EXPECT_FALSE(Has(lost));
+    ASSERT_THAT(PutSmall(lost), IsOk());
+    EXPECT_TRUE(Has(lost));
+    EXPECT_EQ(Stats().corrupt, 0);
+    EXPECT_GE(Stats().errors, 1);
+  }
+  EXPECT_TRUE(reports_.empty());  // nothing was moved aside
+}
+
+TEST_F(DiskFaultTest, DiskThatFailsAtTheStartIsUsedOnceItWorks) {
+  ASSERT_THAT(PutSmall(1), IsOk());
+  store_.reset();
+  for (const DiskFault fault : {DiskFault::kFull, DiskFault::kReadOnly, DiskFault::kNoDescriptors,
+                                DiskFault::kWriteError, DiskFault::kReadError}) {
+    SCOPED_TRACE(static_cast<int>(fault));
+    disk_->Set(fault);
+    OpenRecovering();
+    EXPECT_FALSE(Stats().available);
+    EXPECT_NE(Stats().reason.find("injected"), std::string::npos) << Stats().reason;
+    disk_->Set(DiskFault::kNone);
+    WaitUntilServed();
+    EXPECT_TRUE(Has(1));
+  }
+  EXPECT_TRUE(reports_.empty()) << reports_[0];
+}
+
+TEST_F(DiskFaultTest, ReadThatFailsIsAMissAndTheEntryIsThereAgainLater) {
+  for (int n = 1; n <= 50; ++n) ASSERT_THAT(PutSmall(n), IsOk());
+  Open();  // writes the table
+  for (const DiskFault fault : {DiskFault::kReadError, DiskFault::kNoDescriptors}) {
+    OpenRecovering();
+    disk_->Set(fault);
+    // What was read while opening is still at hand, so it may take a few.
+    for (int n = 1; n <= 50; ++n) store_->Get(KeyOf(n)).status().IgnoreError();
+    disk_->Set(DiskFault::kNone);
+    WaitUntilServed();
+    for (int n = 1; n <= 50; ++n) EXPECT_TRUE(Has(n)) << n;
+    EXPECT_EQ(Stats().corrupt, 0);
+  }
+}
+
+TEST_F(DiskFaultTest, WriteInTheBackgroundThatFailsIsSurvived) {
+  OpenRecovering();
+  const std::string big(1 << 20, 'b');
+  int kept = 0;
+  // The log is written on; the tables, which a background thread writes, can't be begun.
+  disk_->Set(DiskFault::kNoDescriptors);
+  for (int n = 1; n <= 80 && Stats().available; ++n) {
+    if (store_->Put(KeyOf(n), StoredArtifact(KeyOf(n), absl::StrCat(n, big))).ok()) kept = n;
+  }
+  EXPECT_FALSE(Stats().available);
+  EXPECT_GE(kept, 1);
+  disk_->Set(DiskFault::kNone);
+  WaitUntilServed();
+  for (int n = 1; n <= kept; ++n) EXPECT_TRUE(Has(n)) << n;
 }
 
 TEST_F(RocksDbArtifactStoreTest, DirectoryThatCanNotBeMadeIsAnError) {
