@@ -27,12 +27,15 @@
 #ifndef FUSELINE_DIFF_ENGINES
 #define FUSELINE_DIFF_ENGINES "cpu,cpu_unfused"
 #endif
+#ifndef FUSELINE_DIFF_GRAPHS
+#define FUSELINE_DIFF_GRAPHS 500
+#endif
 
 namespace fuseline::testing {
 namespace {
 
 struct Flags {
-  int64_t graphs = 500;
+  int64_t graphs = FUSELINE_DIFF_GRAPHS;
   uint64_t seed = 1;
   std::string engines = FUSELINE_DIFF_ENGINES;
   std::string numerics = "both";

@@ -17,7 +17,8 @@ constexpr std::pair<EngineKind, std::string_view> kNames[] = {{EngineKind::kRefe
                                                               {EngineKind::kCpu, "cpu"},
                                                               {EngineKind::kCpuUnfused, "cpu_unfused"},
                                                               {EngineKind::kCuda, "cuda"},
-                                                              {EngineKind::kCudaUnfused, "cuda_unfused"}};
+                                                              {EngineKind::kCudaUnfused, "cuda_unfused"},
+                                                              {EngineKind::kCudaHost, "cuda_host"}};
 
 bool IsCuda(EngineKind kind) { return kind == EngineKind::kCuda || kind == EngineKind::kCudaUnfused; }
 
@@ -53,6 +54,7 @@ const TargetInfo* EngineSet::FindTarget(EngineKind kind) const {
 
 absl::Status EngineSet::CanRun(EngineKind kind) const {
   if (kind == EngineKind::kReference) return absl::OkStatus();
+  if (kind == EngineKind::kCudaHost) return host_cuda_.status();
   const TargetInfo* target = FindTarget(kind);
   if (target != nullptr && target->can_compile && target->can_execute) return absl::OkStatus();
   return MakeError(
@@ -61,6 +63,7 @@ absl::Status EngineSet::CanRun(EngineKind kind) const {
 }
 
 Target EngineSet::TargetOf(EngineKind kind) const {
+  if (kind == EngineKind::kCudaHost) return cuda_host::HostCudaEngine::target();
   const TargetInfo* target = kind == EngineKind::kReference ? nullptr : FindTarget(kind);
   return target == nullptr ? Target::Cpu() : target->target;
 }
@@ -68,12 +71,17 @@ Target EngineSet::TargetOf(EngineKind kind) const {
 absl::StatusOr<std::vector<Tensor>> EngineSet::Run(EngineKind kind, const Graph& graph,
                                                    const std::vector<Tensor>& inputs, CompileOptions options) {
   if (kind == EngineKind::kReference) return reference::Interpret(graph, inputs, options);
+  if (kind == EngineKind::kCudaHost) {
+    FUSELINE_RETURN_IF_ERROR(host_cuda_.status());
+    options.fuse = true;
+    return (*host_cuda_)->Run(graph, inputs, options);
+  }
   CompileRequest request;
   request.graph = graph;
   request.target = TargetOf(kind);
   request.options = options;
   request.options.fuse = !IsUnfused(kind);
-  FUSELINE_ASSIGN_OR_RETURN(ExecuteResult result, engine_->Execute(request, inputs, {}));
+  FUSELINE_ASSIGN_OR_RETURN(ExecuteResult result, engine_->Execute(request, executor::Arguments(inputs), {}));
   return std::move(result.execution.outputs);
 }
 

@@ -1,5 +1,5 @@
-// Everything that can run a graph, behind one call: the reference interpreter, and compiled code for the CPU and for
-// CUDA, fused and with a kernel for each op.
+// Everything that can run a graph, behind one call: the reference interpreter, compiled code for the CPU and for CUDA,
+// fused and with a kernel for each op, and the code for CUDA built for the host (tests/cuda_host).
 // Pipeline: graph, inputs, options -> EngineSet::Run -> tensors.
 // Thread-safety: thread-safe.
 #pragma once
@@ -14,12 +14,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/engine/engine.h"
+#include "tests/cuda_host/host_cuda_engine.h"
 
 namespace fuseline::testing {
 
-enum class EngineKind : uint8_t { kReference, kCpu, kCpuUnfused, kCuda, kCudaUnfused };
+enum class EngineKind : uint8_t { kReference, kCpu, kCpuUnfused, kCuda, kCudaUnfused, kCudaHost };
 
-// "reference", "cpu", "cpu_unfused", "cuda", "cuda_unfused".
+// "reference", "cpu", "cpu_unfused", "cuda", "cuda_unfused", "cuda_host".
 std::string_view EngineName(EngineKind kind);
 std::optional<EngineKind> ParseEngineKind(std::string_view name);
 inline bool IsUnfused(EngineKind kind) { return kind == EngineKind::kCpuUnfused || kind == EngineKind::kCudaUnfused; }
@@ -45,6 +46,7 @@ class EngineSet {
 
   std::unique_ptr<Engine> engine_;
   EngineInfo info_;
+  const absl::StatusOr<std::unique_ptr<cuda_host::HostCudaEngine>> host_cuda_ = cuda_host::HostCudaEngine::Create();
 };
 
 }  // namespace fuseline::testing
