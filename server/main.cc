@@ -65,6 +65,9 @@ int Run(ServerFlags flags, const sigset_t& signals) {
     return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
   };
   if (flags.engine.cache_dir.empty()) logger.Log(LogLevel::kWarning, "no-disk-cache", {});
+  flags.engine.report = [&logger](const std::string& line) {
+    logger.Log(LogLevel::kWarning, "disk-cache", {{"message", line}});
+  };
   absl::StatusOr<std::unique_ptr<fuseline::Engine>> engine = fuseline::Engine::Create(flags.engine);
   if (!engine.ok()) return fail("engine-failed", engine.status());
   LogTargets(logger, **engine);

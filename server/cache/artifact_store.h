@@ -131,9 +131,9 @@ std::unique_ptr<ArtifactStore> MakeRecoveringStore(const std::string& level, Sto
 // Looks in `fast`, then in `slow`; a hit in `slow` fills `fast`; Put goes to both.
 std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fast,
                                                std::unique_ptr<ArtifactStore> slow);
-// Drops what does not match its key: other fingerprint, a compiler identity that does not start with `identity_prefix`
-// (the digest of this build's code generator; artifacts of several compilers share a store), a plan that does not
-// validate.
+// Drops what does not match its key: another fingerprint, one that the artifact's graph, target, options and compiler
+// identity do not give, a compiler identity that does not start with `identity_prefix` (the digest of this build's code
+// generator; artifacts of several compilers share a store), a plan that does not validate.
 std::unique_ptr<ArtifactStore> MakeCheckedStore(std::unique_ptr<ArtifactStore> inner, std::string identity_prefix);
 // Builds run on threads of its own; callers wait. An artifact is kept before anybody is given it. Errors of GetOrBuild:
 // the builder's, shared by those who wait and not kept; RESOURCE_EXHAUSTED (kQueueFull); UNAVAILABLE (kDraining);

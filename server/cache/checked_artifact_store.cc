@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/artifact/codec/artifact_codec.h"
+#include "common/fingerprint/fingerprint.h"
 #include "common/status/status_macros.h"
 #include "server/cache/artifact_store.h"
 
@@ -36,11 +37,15 @@ class CheckedArtifactStore : public ArtifactStore {
   }
 
  private:
-  // The plan is not looked at again on every memory hit: it was when it came in.
+  // What is in memory was looked at when it came in. The rest must be what its key says: the key is made of what the
+  // artifact holds.
   bool IsGood(const Fingerprint& key, const Lookup& found) const {
     const Artifact& artifact = *found.artifact;
     if (artifact.fingerprint != key || artifact.compiler_identity.rfind(identity_prefix_, 0) != 0) return false;
-    return found.outcome == Outcome::kMemoryHit || ValidateArtifact(artifact).ok();
+    if (found.outcome == Outcome::kMemoryHit) return true;
+    const FingerprintInputs inputs = {artifact.canonical_graph, artifact.target, artifact.options,
+                                      artifact.compiler_identity};
+    return ComputeFingerprint(inputs) == key && ValidateArtifact(artifact).ok();
   }
 
   const std::unique_ptr<ArtifactStore> inner_;

@@ -274,8 +274,6 @@ class SingleFlightArtifactStore : public ArtifactStore {
         ++running_;
       }
       Fly(next);
-      absl::MutexLock lock(&mutex_);
-      --running_;
     }
   }
 
@@ -320,6 +318,7 @@ class SingleFlightArtifactStore : public ArtifactStore {
       absl::MutexLock lock(&mutex_);
       Forget(queued);
       ++landings_;
+      --running_;  // before a caller hears of it, who may ask for the next
     }
     queued.flight->Land(std::move(result));
   }

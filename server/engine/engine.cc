@@ -293,17 +293,22 @@ class EngineImpl final : public Engine {
     const cache::Builder build = [this, prepared](const cache::BuildControl& control) {
       return Build(*prepared, control);
     };
-    FUSELINE_ASSIGN_OR_RETURN(cache::Lookup found, request.bypass_cache
-                                                       ? store_->BuildAnew(build, wait)
-                                                       : store_->GetOrBuild(prepared->fingerprint, build, wait));
     CompileResult result;
-    result.artifact = std::move(found.artifact);
-    result.build_time = found.build_time;
-    result.outcome = found.outcome;
-    // Equal fingerprints with unequal graphs would be a collision of SHA-256, or a corrupt entry.
-    if (result.artifact->canonical_graph != prepared->key.canonical_graph) {
-      FUSELINE_RETURN_IF_ERROR(store_->Delete(prepared->fingerprint));
-      return Internal("the cached artifact is of another graph");
+    // Twice: the second time after what is not of this graph has been dropped.
+    for (bool again = false; result.artifact == nullptr; again = true) {
+      FUSELINE_ASSIGN_OR_RETURN(cache::Lookup found, request.bypass_cache
+                                                         ? store_->BuildAnew(build, wait)
+                                                         : store_->GetOrBuild(prepared->fingerprint, build, wait));
+      // Equal fingerprints with unequal graphs would be a collision of SHA-256, or a corrupt entry.
+      if (found.artifact->canonical_graph == prepared->key.canonical_graph) {
+        result.artifact = std::move(found.artifact);
+        result.build_time = found.build_time;
+        result.outcome = found.outcome;
+      } else if (again) {
+        return Internal("the cached artifact is of another graph");
+      } else {
+        store_->Delete(prepared->fingerprint).IgnoreError();  // a level that fails is passed over
+      }
     }
     result.elapsed = absl::Now() - start;
     return result;

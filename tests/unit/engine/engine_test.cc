@@ -11,7 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/ir/text_form.h"
+#include "common/status/error.h"
 #include "common/status/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -153,21 +156,109 @@ TEST_F(EngineTest, BypassBuildsAnewAndStoresNothing) {
     EXPECT_EQ(result->outcome, cache::Outcome::kMiss);
     EXPECT_GT(result->build_time, absl::ZeroDuration());
   }
+  EXPECT_EQ(engine->CacheStats().builds, 2);
   const absl::StatusOr<CompileResult> after = engine->Compile(Request(kGraph));
   ASSERT_THAT(after.status(), IsOk());
   EXPECT_EQ(after->outcome, cache::Outcome::kMiss);
 }
 
-TEST_F(EngineTest, ConcurrentEqualRequestsShareOneBuild) {
+TEST_F(EngineTest, SixtyFourThreadsThatAskForOneNewGraphShareOneBuild) {
   const std::unique_ptr<Engine> engine = NewEngine();
   std::vector<std::thread> threads;
-  std::vector<absl::Status> statuses(8);
+  std::vector<absl::Status> statuses(64);
   for (size_t i = 0; i < statuses.size(); ++i) {
     threads.emplace_back([&, i] { statuses[i] = engine->Compile(Request(kGraph)).status(); });
   }
   for (std::thread& t : threads) t.join();
   for (const absl::Status& s : statuses) EXPECT_THAT(s, IsOk());
   EXPECT_EQ(engine->CacheStats().builds, 1);
+}
+
+TEST_F(EngineTest, StagesAreHeardAndTheTimesOfBuildsAreCounted) {
+  const std::unique_ptr<Engine> engine = NewEngine();
+  std::vector<cache::BuildStage> heard;
+  cache::WaitOptions wait;
+  wait.on_stage = [&](cache::BuildStage stage) { heard.push_back(stage); };
+  ASSERT_THAT(engine->Compile(Request(kGraph), wait).status(), IsOk());
+  EXPECT_THAT(heard, ElementsAre(cache::BuildStage::kCacheCheck, cache::BuildStage::kQueued,
+                                 cache::BuildStage::kBuilding, cache::BuildStage::kDone));
+  EXPECT_GT(engine->CacheStats().build_seconds, 0.001);
+  EXPECT_EQ(engine->CacheStats().seconds_saved, 0);
+  ASSERT_THAT(engine->Compile(Request(kGraph), {}).status(), IsOk());
+  EXPECT_GT(engine->CacheStats().seconds_saved, 0.001);
+}
+
+// A compiler that takes its time.
+class SlowCompilerTest : public EngineTest {
+ protected:
+  EngineOptions SlowCompiler(const std::string& seconds) {
+    EngineOptions options = CpuOnly();
+    options.host_compiler = folder_ / "slow-compiler";
+    std::ofstream(options.host_compiler) << "#!/bin/sh\n"
+                                         << "case \"$*\" in *-shared*) sleep " << seconds << " ;; esac\n"
+                                         << "exec g++ \"$@\"\n";
+    std::filesystem::permissions(options.host_compiler, std::filesystem::perms::owner_all);
+    return options;
+  }
+  static cache::WaitOptions Until(absl::Time deadline) {
+    cache::WaitOptions wait;
+    wait.deadline = deadline;
+    return wait;
+  }
+};
+
+TEST_F(SlowCompilerTest, CallerThatLeftFindsItsBuildByAskingAgain) {
+  const std::unique_ptr<Engine> engine = NewEngine(SlowCompiler("0.5"));
+  const absl::Time start = absl::Now();
+  EXPECT_THAT(engine->Compile(Request(kGraph), Until(start + absl::Milliseconds(50))).status(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "deadline"));
+  EXPECT_LT(absl::Now() - start, absl::Milliseconds(400));
+  const absl::StatusOr<CompileResult> again = engine->Compile(Request(kGraph));
+  ASSERT_THAT(again.status(), IsOk());
+  EXPECT_NE(again->outcome, cache::Outcome::kMiss);
+  EXPECT_EQ(engine->CacheStats().builds, 1);
+}
+
+TEST_F(SlowCompilerTest, BuildThatNobodyWaitsForStopsAfterTheLinger) {
+  EngineOptions options = SlowCompiler("0.2");
+  options.build_linger = absl::ZeroDuration();
+  const std::unique_ptr<Engine> engine = NewEngine(options);
+  CompileRequest many = Request(
+      "graph g(x: f32[8]) {\n  %a = exp(x)\n  %b = sin(%a)\n  %c = tanh(%b)\n  %d = sqrt(%c)\n  return y = %d\n}\n");
+  many.options.fuse = false;  // four kernels
+  EXPECT_FALSE(engine->Compile(many, Until(absl::Now() + absl::Milliseconds(50))).ok());
+  while (engine->CacheStats().build_errors == 0) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(engine->CacheStats().builds, 0);
+  EXPECT_LT(engine->CacheStats().build_seconds, 0.75);
+  EXPECT_EQ(engine->Compile(many)->outcome, cache::Outcome::kMiss);
+}
+
+TEST_F(SlowCompilerTest, BuildsBeyondTheQueueAreRefusedAtOnce) {
+  EngineOptions options = SlowCompiler("0.5");
+  options.max_builds_waiting = 0;
+  const std::unique_ptr<Engine> engine = NewEngine(options);
+  std::thread first([&] { EXPECT_THAT(engine->Compile(Request(kGraph)).status(), IsOk()); });
+  while (engine->CacheStats().builds_running == 0) absl::SleepFor(absl::Milliseconds(1));
+  const absl::Time start = absl::Now();
+  const CompileRequest other = Request("graph g(x: f32[8]) {\n  %y = exp(x)\n  return y = %y\n}\n");
+  const absl::Status refused = engine->Compile(other).status();
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, ""));
+  EXPECT_EQ(GetErrorReason(refused), ErrorReason::kQueueFull);
+  EXPECT_LT(absl::Now() - start, absl::Milliseconds(300));
+  EXPECT_THAT(engine->Compile(Request(kGraph)).status(), IsOk());  // joins
+  first.join();
+  EXPECT_THAT(engine->Compile(other).status(), IsOk());
+}
+
+TEST_F(SlowCompilerTest, DrainWaitsForTheBuildThatSomebodyWaitsFor) {
+  const std::unique_ptr<Engine> engine = NewEngine(SlowCompiler("0.3"));
+  absl::Status compiled = absl::UnknownError("not done");
+  std::thread first([&] { compiled = engine->Compile(Request(kGraph)).status(); });
+  while (engine->CacheStats().builds_running == 0) absl::SleepFor(absl::Milliseconds(1));
+  engine->Drain();
+  EXPECT_EQ(engine->CacheStats().builds_running, 0);
+  first.join();
+  EXPECT_THAT(compiled, IsOk());
 }
 
 TEST_F(EngineTest, SymbolsAreSolvedFromTheInputs) {
@@ -321,14 +412,58 @@ TEST_F(EngineTest, DiskCacheThatCannotBeOpenedIsAWarning) {
   EXPECT_EQ(engine->Compile(Request(kGraph))->outcome, cache::Outcome::kMemoryHit);
 }
 
-TEST_F(EngineTest, OneFolderServesOneEngineAtATime) {
+TEST_F(EngineTest, OneFolderServesOneEngineAtATimeAndIsTakenOver) {
   EngineOptions options = CpuOnly();
   options.cache_dir = folder_ / "cache";
-  const std::unique_ptr<Engine> first = NewEngine(options);
+  std::unique_ptr<Engine> first = NewEngine(options);
+  absl::Mutex mutex;
+  std::vector<std::string> reports;
+  options.report = [&](const std::string& line) {
+    absl::MutexLock lock(&mutex);
+    reports.push_back(line);
+  };
   const std::unique_ptr<Engine> second = NewEngine(options);
   EXPECT_THAT(first->Info().warnings, IsEmpty());
-  EXPECT_THAT(second->Info().warnings, SizeIs(1));
+  EXPECT_THAT(second->Info().warnings, ElementsAre(HasSubstr("is in use")));
   EXPECT_THAT(second->Compile(Request(kGraph)).status(), IsOk());
+  EXPECT_FALSE(second->CacheStats().levels[1].available);
+  first.reset();
+  while (!second->Info().warnings.empty()) absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_TRUE(second->CacheStats().levels[1].available);
+  const CompileRequest other = Request("graph g(x: f32[8]) {\n  %y = exp(x)\n  return y = %y\n}\n");
+  EXPECT_THAT(second->Compile(other).status(), IsOk());
+  EXPECT_EQ(second->CacheStats().levels[1].entries, 1);
+  const auto reported = [&] { return !reports.empty(); };
+  absl::MutexLock lock(&mutex, absl::Condition(&reported));
+  EXPECT_THAT(reports, ElementsAre(HasSubstr("with the disk cache again")));
+}
+
+TEST_F(EngineTest, BrokenDiskCacheIsBegunAnewWithAWarning) {
+  EngineOptions options = CpuOnly();
+  options.cache_dir = folder_ / "cache";
+  ASSERT_THAT(NewEngine(options)->Compile(Request(kGraph)).status(), IsOk());
+  for (const auto& entry : std::filesystem::directory_iterator(options.cache_dir)) {
+    if (entry.path().filename().string().rfind("MANIFEST", 0) == 0)
+      std::ofstream(entry.path(), std::ios::trunc) << "not a manifest";
+  }
+  {
+    const std::unique_ptr<Engine> engine = NewEngine(options);
+    EXPECT_THAT(engine->Info().warnings, ElementsAre(HasSubstr("moved the database to")));
+    EXPECT_EQ(engine->Compile(Request(kGraph))->outcome, cache::Outcome::kMiss);
+  }
+  const std::unique_ptr<Engine> engine = NewEngine(options);
+  EXPECT_THAT(engine->Info().warnings, IsEmpty());
+  EXPECT_EQ(engine->Compile(Request(kGraph))->outcome, cache::Outcome::kDiskHit);
+}
+
+TEST_F(EngineTest, FolderWithOtherFilesIsLeftAlone) {
+  EngineOptions options = CpuOnly();
+  std::ofstream(folder_ / "thesis.txt") << "years of work";
+  options.cache_dir = folder_;
+  const std::unique_ptr<Engine> engine = NewEngine(options);
+  EXPECT_THAT(engine->Info().warnings, ElementsAre(HasSubstr("'thesis.txt'")));
+  EXPECT_THAT(engine->Compile(Request(kGraph)).status(), IsOk());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 
 TEST_F(EngineTest, TargetWithoutADeviceIsRefusedForExecution) {

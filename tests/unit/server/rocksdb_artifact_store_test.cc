@@ -311,7 +311,7 @@ TEST_F(RocksDbArtifactStoreTest, DirectoryThatIsInUseIsAnErrorAndLeftAlone) {
 }
 
 TEST_F(RocksDbArtifactStoreTest, DatabaseWhoseIndexCanNotBeReadIsMovedAside) {
-  for (int n = 1; n <= 2000; ++n) ASSERT_THAT(PutSmall(n), IsOk());
+  for (int n = 1; n <= 300; ++n) ASSERT_THAT(PutSmall(n), IsOk());
   Open();  // writes the table
   store_.reset();
   for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
