@@ -1,11 +1,13 @@
 #include "server/service/execute_service.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/artifact/codec/artifact_codec.h"
 #include "common/case_file/random_inputs.h"
 #include "common/status/error.h"
@@ -13,52 +15,13 @@
 #include "fuseline/v1/execute_service.grpc.pb.h"
 #include "server/service/call_runner.h"
 #include "server/service/message_codec.h"
+#include "server/service/run_request.h"
 
 namespace fuseline::service {
 namespace {
 
 constexpr int32_t kMaxBenchmarkRuns = 10'000;  // a few seconds of a kernel that takes a tenth of a millisecond
 constexpr int32_t kDefaultBenchmarkRuns = 20;
-
-absl::StatusOr<std::vector<TensorArgument>> Arguments(const v1::ExecuteRequest& request) {
-  std::vector<TensorArgument> arguments;
-  arguments.reserve(static_cast<size_t>(request.inputs_size()));
-  for (const v1::InputTensor& input : request.inputs()) {
-    if (input.source_case() == v1::InputTensor::kHandle) {
-      return Unimplemented(input.name(), absl::StrCat("input '", input.name(),
-                                                      "': tensors by handle come in a later version: send the tensor"));
-    }
-    arguments.push_back({input.name(), input.has_tensor() ? &input.tensor() : nullptr});
-  }
-  return arguments;
-}
-
-// Which outputs to return, in the graph's order.
-absl::StatusOr<std::vector<bool>> SelectOutputs(const std::vector<std::string>& names,
-                                                const v1::ExecuteRequest& request) {
-  std::vector<bool> selected(names.size(), request.output_names_size() == 0);
-  for (const std::string& name : request.output_names()) {
-    const auto it = std::find(names.begin(), names.end(), name);
-    if (it == names.end()) {
-      return InvalidArgument(ErrorReason::kOptionInvalid, "output_names",
-                             absl::StrCat("the graph has no output '", name, "'"));
-    }
-    selected[static_cast<size_t>(it - names.begin())] = true;
-  }
-  return selected;
-}
-
-void EncodeMicros(double micros, google::protobuf::Duration* proto) {
-  const int64_t nanos = absl::ToInt64Nanoseconds(absl::Microseconds(micros));
-  proto->set_seconds(nanos / 1'000'000'000);
-  proto->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
-}
-
-std::vector<std::string> Names(const std::vector<PlanTensor>& tensors) {
-  std::vector<std::string> names;
-  for (const PlanTensor& tensor : tensors) names.push_back(tensor.name);
-  return names;
-}
 
 absl::Status CheckCount(const std::string& field, int32_t count) {
   if (count >= 0 && count <= kMaxBenchmarkRuns) return absl::OkStatus();
@@ -83,58 +46,101 @@ class Reservation {
   bool granted_;
 };
 
-executor::ExecuteOptions Options(const v1::ExecuteRequest& request, const CallContext& context) {
-  executor::ExecuteOptions options;
-  options.deadline = context.deadline;
-  options.cancelled = [context] { return context.CheckAlive(); };
-  if (request.has_device()) options.device = request.device();
-  return options;
-}
-
 }  // namespace
 
 absl::StatusOr<v1::ExecuteResponse> ExecuteHandler::Execute(const std::shared_ptr<const v1::ExecuteRequest>& request,
                                                             const CallContext& context) const {
-  const executor::ExecuteOptions options = Options(*request, context);
-  if (request->has_device() && request->device() < 0) {
-    return InvalidArgument(ErrorReason::kOptionInvalid, "device",
-                           "'device' is negative: leave it unset for any device");
+  RunRequest run(engine_, context, request, /*streamed=*/false);
+  FUSELINE_RETURN_IF_ERROR(run.Prepare());
+  FUSELINE_RETURN_IF_ERROR(run.Run());
+  v1::ExecuteResponse response = run.Response();
+  for (size_t i = 0; i < run.outputs().size(); ++i)
+    EncodeTensor(run.outputs()[i], response.mutable_outputs(static_cast<int>(i))->mutable_tensor());
+  return response;
+}
+
+absl::Status ExecuteHandler::ExecuteStream(BufferReader& reader, BufferWriter& writer,
+                                           const CallContext& context) const {
+  InflightBytes::Hold held;
+  std::optional<RunRequest> run;
+  {
+    FUSELINE_ASSIGN_OR_RETURN(v1::ExecuteStreamRequest message, ReceiveHeader<v1::ExecuteStreamRequest>(reader));
+    // Aliased, since tensors that came in the header are borrowed from it.
+    const auto owner = std::make_shared<v1::ExecuteStreamRequest>(std::move(message));
+    run.emplace(engine_, context, std::shared_ptr<const v1::ExecuteRequest>(owner, &owner->header()),
+                /*streamed=*/true);
+    FUSELINE_RETURN_IF_ERROR(run->Prepare());
+    if (hold_bytes_) {
+      FUSELINE_ASSIGN_OR_RETURN(held, hold_bytes_(run->streamed_bytes()));
+    }
+    ChunkAssembler assembler("input", run->AllocateStreamed());
+    FUSELINE_RETURN_IF_ERROR(ReceiveChunks<v1::ExecuteStreamRequest>(reader, assembler));
   }
-  FUSELINE_ASSIGN_OR_RETURN(const std::vector<TensorArgument> arguments, Arguments(*request));
-  ExecuteResult result;
-  std::vector<std::string> output_names;
-  std::vector<bool> selected;
-  if (request->spec().source_case() == v1::CompileSpec::kFingerprint) {
-    FUSELINE_ASSIGN_OR_RETURN(result.compiled, FindOrCompile(request->spec(), engine_));
-    const LaunchPlan& plan = result.compiled.artifact->plan;
-    output_names = Names(plan.outputs);
-    FUSELINE_ASSIGN_OR_RETURN(selected, SelectOutputs(output_names, *request));
-    FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
-                              BindTensors(Names(plan.inputs), arguments, "input", engine_.limits(), request));
-    FUSELINE_ASSIGN_OR_RETURN(result.execution, engine_.ExecuteArtifact(result.compiled.artifact, executor::Arguments(inputs), options));
-  } else {
-    FUSELINE_ASSIGN_OR_RETURN(const CompileRequest compile, DecodeGraphSpec(request->spec(), engine_));
-    output_names = OutputNames(compile.graph);
-    FUSELINE_ASSIGN_OR_RETURN(selected, SelectOutputs(output_names, *request));
-    FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> inputs,
-                              BindTensors(InputNames(compile.graph), arguments, "input", engine_.limits(), request));
-    FUSELINE_ASSIGN_OR_RETURN(result, engine_.Execute(compile, executor::Arguments(inputs), options));
+  FUSELINE_RETURN_IF_ERROR(run->Run());
+  v1::ExecuteStreamResponse header;
+  *header.mutable_header() = run->Response();
+  const v1::ExecuteResponse& response = header.header();
+  FUSELINE_RETURN_IF_ERROR(writer.Write(ToByteBuffer(header)));
+  for (size_t i = 0; i < run->outputs().size(); ++i)
+    FUSELINE_RETURN_IF_ERROR(SendTensor(response.outputs(static_cast<int>(i)).name(), run->outputs()[i], writer));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::PutTensorResponse> ExecuteHandler::PutTensor(BufferReader& reader,
+                                                                const CallContext& context) const {
+  FUSELINE_ASSIGN_OR_RETURN(const v1::PutTensorRequest request, ReceiveHeader<v1::PutTensorRequest>(reader));
+  const v1::PutTensorHeader& header = request.header();
+  FUSELINE_ASSIGN_OR_RETURN(TensorHeader type,
+                            DecodeTensorHeader(header.dtype(), header.shape(), header.handle(), engine_.limits()));
+  executor::KeepOptions options;
+  options.handle = header.handle();
+  options.owner = context.owner;
+  options.lease = DecodeDuration(header.lease());
+  // Before anything is allocated: the quota bounds what a client can make the server allocate.
+  FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<executor::TensorStore::Reservation> reservation,
+                            engine_.tensors().Reserve(options, type.size_bytes));
+  Tensor tensor = Tensor::Allocate(type.dtype, std::move(type.shape));
+  ChunkAssembler assembler("tensor", {{header.handle(), tensor}});
+  FUSELINE_RETURN_IF_ERROR(ReceiveChunks<v1::PutTensorRequest>(reader, assembler));
+  FUSELINE_ASSIGN_OR_RETURN(const executor::StoredTensorInfo info,
+                            engine_.tensors().Put(std::move(reservation), executor::StoreOnHost(std::move(tensor))));
+  v1::PutTensorResponse response;
+  response.set_handle(info.handle);
+  response.set_size_bytes(info.size_bytes);
+  EncodeDuration(info.lease, response.mutable_lease());
+  return response;
+}
+
+absl::Status ExecuteHandler::GetTensor(const v1::GetTensorRequest& request, BufferWriter& writer,
+                                       const CallContext& context) const {
+  FUSELINE_ASSIGN_OR_RETURN(const executor::StoredTensorPtr stored,
+                            engine_.tensors().Get(request.handle(), context.owner));
+  FUSELINE_ASSIGN_OR_RETURN(const Tensor tensor, engine_.FetchTensor(stored));
+  v1::GetTensorResponse header;
+  EncodeTensorHeader(tensor, header.mutable_header());
+  FUSELINE_RETURN_IF_ERROR(writer.Write(ToByteBuffer(header)));
+  return SendTensor("", tensor, writer);
+}
+
+absl::StatusOr<v1::DeleteTensorResponse> ExecuteHandler::DeleteTensor(const v1::DeleteTensorRequest& request,
+                                                                      const CallContext& context) const {
+  FUSELINE_RETURN_IF_ERROR(engine_.tensors().Delete(request.handle(), context.owner));
+  return v1::DeleteTensorResponse();
+}
+
+absl::StatusOr<v1::ListTensorsResponse> ExecuteHandler::ListTensors(const v1::ListTensorsRequest&,
+                                                                    const CallContext& context) const {
+  v1::ListTensorsResponse response;
+  const absl::Time now = absl::Now();
+  int64_t size_bytes = 0;
+  for (const executor::StoredTensorInfo& info : engine_.tensors().List(context.owner)) {
+    v1::KeptTensor* tensor = response.add_tensors();
+    EncodeKeptTensor(info, tensor);
+    EncodeDuration(std::max(info.expires - now, absl::ZeroDuration()), tensor->mutable_remaining());
+    size_bytes += info.size_bytes;
   }
-  if (result.execution.outputs.size() != output_names.size()) {
-    return Internal(
-        absl::StrCat("a run gave ", result.execution.outputs.size(), " outputs, not ", output_names.size()));
-  }
-  v1::ExecuteResponse response;
-  EncodeSummary(result.compiled, response.mutable_summary());
-  for (size_t i = 0; i < output_names.size(); ++i) {
-    if (!selected[i]) continue;
-    v1::NamedTensor* output = response.add_outputs();
-    output->set_name(output_names[i]);
-    EncodeTensor(result.execution.outputs[i], output->mutable_tensor());
-  }
-  EncodeMicros(result.execution.queue_micros, response.mutable_timings()->mutable_queue_time());
-  EncodeMicros(result.execution.run_micros, response.mutable_timings()->mutable_run_time());
-  response.set_device(result.execution.device);
+  response.set_size_bytes(size_bytes);
+  response.set_quota_bytes(engine_.tensors().options().owner_quota_bytes);
   return response;
 }
 
@@ -172,9 +178,19 @@ absl::StatusOr<v1::BenchmarkResponse> ExecuteHandler::Benchmark(const v1::Benchm
 
 namespace {
 
-class ExecuteServiceImpl final : public v1::ExecuteService::CallbackService {
+// The methods whose messages carry chunks get and give byte buffers.
+using ExecuteServiceBase =
+    v1::ExecuteService::WithCallbackMethod_Execute<v1::ExecuteService::WithCallbackMethod_Benchmark<
+        v1::ExecuteService::WithRawCallbackMethod_ExecuteStream<v1::ExecuteService::WithRawCallbackMethod_PutTensor<
+            v1::ExecuteService::WithRawCallbackMethod_GetTensor<v1::ExecuteService::WithCallbackMethod_DeleteTensor<
+                v1::ExecuteService::WithCallbackMethod_ListTensors<v1::ExecuteService::Service>>>>>>>;
+
+class ExecuteServiceImpl final : public ExecuteServiceBase {
  public:
-  ExecuteServiceImpl(Engine& engine, CallRunner& runner) : handler_(engine), runner_(runner) {}
+  using Buffer = grpc::ByteBuffer;
+
+  ExecuteServiceImpl(Engine& engine, CallRunner& runner)
+      : handler_(engine, [&runner](int64_t bytes) { return runner.HoldBytes(bytes); }), runner_(runner) {}
 
   grpc::ServerUnaryReactor* Execute(grpc::CallbackServerContext* context, const v1::ExecuteRequest* request,
                                     v1::ExecuteResponse* response) override {
@@ -188,32 +204,46 @@ class ExecuteServiceImpl final : public v1::ExecuteService::CallbackService {
         context, "ExecuteService/Benchmark", Lane::kExecute, request, response,
         [this](const auto& owned, const CallContext& call) { return handler_.Benchmark(*owned, call); });
   }
-  grpc::ServerBidiReactor<v1::ExecuteStreamRequest, v1::ExecuteStreamResponse>* ExecuteStream(
-      grpc::CallbackServerContext* context) override {
-    return runner_.Refuse<grpc::ServerBidiReactor<v1::ExecuteStreamRequest, v1::ExecuteStreamResponse>>(
-        context, "ExecuteService/ExecuteStream", Later("ExecuteStream", "use Execute"));
+  grpc::ServerBidiReactor<Buffer, Buffer>* ExecuteStream(grpc::CallbackServerContext* context) override {
+    return runner_.RunBidi<Buffer, Buffer>(context, "ExecuteService/ExecuteStream", Lane::kStream,
+                                           [this](auto& reader, auto& writer, const CallContext& call) {
+                                             return handler_.ExecuteStream(reader, writer, call);
+                                           });
   }
-  grpc::ServerReadReactor<v1::PutTensorRequest>* PutTensor(grpc::CallbackServerContext* context,
-                                                           v1::PutTensorResponse*) override {
-    return runner_.Refuse<grpc::ServerReadReactor<v1::PutTensorRequest>>(
-        context, "ExecuteService/PutTensor", Later("PutTensor", "send tensors with each call"));
+  grpc::ServerReadReactor<Buffer>* PutTensor(grpc::CallbackServerContext* context, Buffer* response) override {
+    return runner_.RunClientStream<Buffer, Buffer>(
+        context, "ExecuteService/PutTensor", Lane::kStream, response,
+        [this](auto& reader, const CallContext& call) -> absl::StatusOr<Buffer> {
+          FUSELINE_ASSIGN_OR_RETURN(const v1::PutTensorResponse answer, handler_.PutTensor(reader, call));
+          return ToByteBuffer(answer);
+        });
   }
-  grpc::ServerWriteReactor<v1::GetTensorResponse>* GetTensor(grpc::CallbackServerContext* context,
-                                                             const v1::GetTensorRequest*) override {
-    return runner_.Refuse<grpc::ServerWriteReactor<v1::GetTensorResponse>>(
-        context, "ExecuteService/GetTensor", Later("GetTensor", "take tensors from Execute"));
+  grpc::ServerWriteReactor<Buffer>* GetTensor(grpc::CallbackServerContext* context, const Buffer* request) override {
+    return runner_.RunServerStream<Buffer, Buffer>(
+        context, "ExecuteService/GetTensor", Lane::kStream, request,
+        [this](const auto& owned, auto& writer, const CallContext& call) -> absl::Status {
+          v1::GetTensorRequest message;
+          Buffer buffer(*owned);
+          grpc::ProtoBufferReader reader(&buffer);
+          if (!message.ParseFromZeroCopyStream(&reader))
+            return InvalidArgument(ErrorReason::kOptionInvalid, "", "the request can't be decoded");
+          return handler_.GetTensor(message, writer, call);
+        });
   }
-  grpc::ServerUnaryReactor* DeleteTensor(grpc::CallbackServerContext* context, const v1::DeleteTensorRequest*,
-                                         v1::DeleteTensorResponse*) override {
-    return runner_.Refuse<grpc::ServerUnaryReactor>(context, "ExecuteService/DeleteTensor",
-                                                    Later("DeleteTensor", "this version keeps no tensors"));
+  grpc::ServerUnaryReactor* DeleteTensor(grpc::CallbackServerContext* context, const v1::DeleteTensorRequest* request,
+                                         v1::DeleteTensorResponse* response) override {
+    return runner_.Run<v1::DeleteTensorRequest, v1::DeleteTensorResponse>(
+        context, "ExecuteService/DeleteTensor", Lane::kExecute, request, response,
+        [this](const auto& owned, const CallContext& call) { return handler_.DeleteTensor(*owned, call); });
+  }
+  grpc::ServerUnaryReactor* ListTensors(grpc::CallbackServerContext* context, const v1::ListTensorsRequest* request,
+                                        v1::ListTensorsResponse* response) override {
+    return runner_.Run<v1::ListTensorsRequest, v1::ListTensorsResponse>(
+        context, "ExecuteService/ListTensors", Lane::kExecute, request, response,
+        [this](const auto& owned, const CallContext& call) { return handler_.ListTensors(*owned, call); });
   }
 
  private:
-  static absl::Status Later(const std::string& method, const std::string& instead) {
-    return Unimplemented(method, absl::StrCat("method '", method, "' comes in a later version: ", instead));
-  }
-
   const ExecuteHandler handler_;
   CallRunner& runner_;
 };

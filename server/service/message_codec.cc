@@ -41,10 +41,21 @@ absl::Status TensorError(const std::string& name, const std::string& message) {
   return InvalidArgument(ErrorReason::kTensorMismatch, name, absl::StrCat("tensor '", name, "': ", message));
 }
 
-void EncodeDuration(absl::Duration duration, google::protobuf::Duration* proto) {
-  const int64_t nanos = absl::ToInt64Nanoseconds(duration);
-  proto->set_seconds(nanos / 1'000'000'000);
-  proto->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+// As cache::OutcomeName, whose library brings the database with it.
+const char* OutcomeLabel(cache::Outcome outcome) {
+  switch (outcome) {
+    case cache::Outcome::kMiss:
+      return "miss";
+    case cache::Outcome::kMemoryHit:
+      return "memory-hit";
+    case cache::Outcome::kDiskHit:
+      return "disk-hit";
+    case cache::Outcome::kJoined:
+      return "joined";
+    case cache::Outcome::kSharedHit:
+      return "shared-hit";
+  }
+  return "";
 }
 
 }  // namespace
@@ -99,13 +110,31 @@ absl::StatusOr<Fingerprint> DecodeFingerprint(const v1::CompileSpec& spec) {
   return fingerprint;
 }
 
-absl::StatusOr<CompileResult> FindOrCompile(const v1::CompileSpec& spec, Engine& engine) {
+absl::StatusOr<CompileResult> FindOrCompile(const v1::CompileSpec& spec, Engine& engine, const CallContext& context) {
+  absl::StatusOr<CompileResult> result;
   if (spec.source_case() == v1::CompileSpec::kFingerprint) {
     FUSELINE_ASSIGN_OR_RETURN(const Fingerprint fingerprint, DecodeFingerprint(spec));
-    return engine.Find(fingerprint);
+    result = engine.Find(fingerprint);
+  } else {
+    FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, DecodeGraphSpec(spec, engine));
+    result = engine.Compile(request, WaitFor(context));
   }
-  FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, DecodeGraphSpec(spec, engine));
-  return engine.Compile(request);
+  if (result.ok()) NoteCompiled(*result, context);
+  return result;
+}
+
+cache::WaitOptions WaitFor(const CallContext& context) {
+  cache::WaitOptions wait;
+  wait.deadline = context.deadline;
+  wait.stop = [context] { return context.CheckAlive(); };
+  return wait;
+}
+
+void NoteCompiled(const CompileResult& result, const CallContext& context) {
+  if (context.notes == nullptr) return;
+  context.notes->outcome = OutcomeLabel(result.outcome);
+  if (result.outcome == cache::Outcome::kMiss || result.outcome == cache::Outcome::kJoined)
+    context.notes->build_micros = absl::ToInt64Microseconds(result.build_time);
 }
 
 v1::CacheOutcome EncodeOutcome(cache::Outcome outcome) {
@@ -133,22 +162,23 @@ void EncodeSummary(const CompileResult& result, v1::CompileSummary* proto) {
   proto->set_target(artifact.target.ToString());
 }
 
-absl::StatusOr<Tensor> DecodeTensor(const v1::Tensor& proto, const std::string& name, const GraphLimits& limits,
-                                    const std::shared_ptr<const void>& owner) {
-  if (proto.dtype() == v1::DATA_TYPE_UNSPECIFIED || !v1::DataType_IsValid(proto.dtype())) {
-    return TensorError(name, absl::StrCat("dtype ", static_cast<int>(proto.dtype()), " is not known"));
-  }
-  const DType dtype = static_cast<DType>(proto.dtype());  // the same numbers
-  if (proto.shape_size() > limits.max_rank) {
+absl::StatusOr<TensorHeader> DecodeTensorHeader(v1::DataType dtype,
+                                                const google::protobuf::RepeatedField<int64_t>& shape,
+                                                const std::string& name, const GraphLimits& limits) {
+  if (dtype == v1::DATA_TYPE_UNSPECIFIED || !v1::DataType_IsValid(dtype))
+    return TensorError(name, absl::StrCat("dtype ", static_cast<int>(dtype), " is not known"));
+  TensorHeader header;
+  header.dtype = static_cast<DType>(dtype);  // the same numbers
+  if (shape.size() > limits.max_rank) {
     return InvalidArgument(
         ErrorReason::kLimitExceeded, name,
-        absl::StrCat("tensor '", name, "': rank ", proto.shape_size(), " is over the limit of ", limits.max_rank));
+        absl::StrCat("tensor '", name, "': rank ", shape.size(), " is over the limit of ", limits.max_rank));
   }
   // Zeros count as one in the bound, as in the graph's verifier: then no product of the other dims overflows anywhere
   // later.
   int64_t bounded = 1;
   int64_t elements = 1;
-  for (const int64_t size : proto.shape()) {
+  for (const int64_t size : shape) {
     if (size < 0) return TensorError(name, absl::StrCat("dim ", size, " is negative"));
     if (__builtin_mul_overflow(bounded, std::max<int64_t>(size, 1), &bounded) || bounded > limits.max_elements) {
       return InvalidArgument(
@@ -157,69 +187,103 @@ absl::StatusOr<Tensor> DecodeTensor(const v1::Tensor& proto, const std::string& 
     }
     elements *= size;
   }
-  int64_t size_bytes = 0;
-  if (__builtin_mul_overflow(elements, static_cast<int64_t>(DTypeSizeBytes(dtype)), &size_bytes) ||
-      size_bytes != static_cast<int64_t>(proto.data().size())) {
-    return TensorError(
-        name, absl::StrCat(proto.data().size(), " bytes of data, not ", size_bytes, " as dtype and shape ask for"));
+  if (__builtin_mul_overflow(elements, static_cast<int64_t>(DTypeSizeBytes(header.dtype)), &header.size_bytes)) {
+    return InvalidArgument(ErrorReason::kLimitExceeded, name,
+                           absl::StrCat("tensor '", name, "': more bytes than an integer can count"));
   }
-  if (dtype == DType::kBool) {
+  header.shape.assign(shape.begin(), shape.end());
+  return header;
+}
+
+absl::StatusOr<Tensor> DecodeTensor(const v1::Tensor& proto, const std::string& name, const GraphLimits& limits,
+                                    const std::shared_ptr<const void>& owner) {
+  FUSELINE_ASSIGN_OR_RETURN(TensorHeader header, DecodeTensorHeader(proto.dtype(), proto.shape(), name, limits));
+  if (header.size_bytes != static_cast<int64_t>(proto.data().size())) {
+    return TensorError(name, absl::StrCat(proto.data().size(), " bytes of data, not ", header.size_bytes,
+                                          " as dtype and shape ask for"));
+  }
+  if (header.dtype == DType::kBool) {
     // Kernels compute with these bytes as they are, so only 0 and 1 may come in.
     uint8_t all = 0;
     for (const char c : proto.data()) all |= static_cast<uint8_t>(c);
     if (all > 1) return TensorError(name, "a bool is neither 0 nor 1");
   }
-  Shape shape(proto.shape().begin(), proto.shape().end());
   const char* data = proto.data().data();
   if (owner != nullptr && reinterpret_cast<uintptr_t>(data) % kTensorAlignment == 0) {
     // Inputs are only read; the interface takes non-const pointers because outputs use it too.
-    return Tensor::Borrow(dtype, std::move(shape), const_cast<char*>(data), std::const_pointer_cast<void>(owner));
+    return Tensor::Borrow(header.dtype, std::move(header.shape), const_cast<char*>(data),
+                          std::const_pointer_cast<void>(owner));
   }
-  return Tensor::FromBytes(dtype, std::move(shape), std::string_view(data, proto.data().size()));
+  return Tensor::FromBytes(header.dtype, std::move(header.shape), std::string_view(data, proto.data().size()));
+}
+
+void EncodeTensorHeader(const Tensor& tensor, v1::Tensor* proto) {
+  proto->set_dtype(static_cast<v1::DataType>(tensor.dtype()));
+  proto->mutable_shape()->Add(tensor.shape().begin(), tensor.shape().end());
 }
 
 void EncodeTensor(const Tensor& tensor, v1::Tensor* proto) {
-  proto->set_dtype(static_cast<v1::DataType>(tensor.dtype()));
-  proto->mutable_shape()->Add(tensor.shape().begin(), tensor.shape().end());
+  EncodeTensorHeader(tensor, proto);
   proto->set_data(tensor.data(), static_cast<size_t>(tensor.size_bytes()));
+}
+
+void EncodeDuration(absl::Duration duration, google::protobuf::Duration* proto) {
+  absl::Duration rest;
+  proto->set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &rest));
+  proto->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+}
+
+absl::Duration DecodeDuration(const google::protobuf::Duration& proto) {
+  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+}
+
+absl::StatusOr<std::vector<size_t>> BindNames(const std::vector<std::string>& names,
+                                              const std::vector<std::string>& given, const std::string& what) {
+  const auto error = [](const std::string& subject, const std::string& message) {
+    return InvalidArgument(ErrorReason::kTensorMismatch, subject, message);
+  };
+  const bool by_position =
+      std::all_of(given.begin(), given.end(), [](const std::string& name) { return name.empty(); });
+  std::vector<size_t> found(names.size(), 0);
+  if (by_position) {
+    if (given.size() != names.size()) {
+      return error(what, absl::StrCat(given.size(), " ", what, " tensors, the graph has ", names.size()));
+    }
+    for (size_t i = 0; i < names.size(); ++i) found[i] = i;
+    return found;
+  }
+  absl::flat_hash_map<std::string, size_t> positions;
+  for (size_t i = 0; i < names.size(); ++i) positions.emplace(names[i], i);
+  std::vector<bool> seen(names.size(), false);
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i].empty()) return error(what, absl::StrCat("some ", what, " tensors have names and some do not"));
+    const auto it = positions.find(given[i]);
+    if (it == positions.end()) return error(given[i], absl::StrCat("the graph has no ", what, " '", given[i], "'"));
+    if (seen[it->second]) return error(given[i], absl::StrCat(what, " '", given[i], "' is given twice"));
+    seen[it->second] = true;
+    found[it->second] = i;
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!seen[i]) return error(names[i], absl::StrCat(what, " '", names[i], "' is missing"));
+  }
+  return found;
 }
 
 absl::StatusOr<std::vector<Tensor>> BindTensors(const std::vector<std::string>& names,
                                                 const std::vector<TensorArgument>& arguments, const std::string& what,
                                                 const GraphLimits& limits, const std::shared_ptr<const void>& owner) {
-  const auto error = [](const std::string& subject, const std::string& message) {
-    return InvalidArgument(ErrorReason::kTensorMismatch, subject, message);
-  };
-  const bool by_position =
-      std::all_of(arguments.begin(), arguments.end(), [](const TensorArgument& a) { return a.name.empty(); });
-  std::vector<const v1::Tensor*> found(names.size(), nullptr);
-  if (by_position) {
-    if (arguments.size() != names.size()) {
-      return error(what, absl::StrCat(arguments.size(), " ", what, " tensors, the graph has ", names.size()));
-    }
-    for (size_t i = 0; i < names.size(); ++i) found[i] = arguments[i].tensor;
-  } else {
-    absl::flat_hash_map<std::string, size_t> positions;
-    for (size_t i = 0; i < names.size(); ++i) positions.emplace(names[i], i);
-    std::vector<bool> seen(names.size(), false);
-    for (const TensorArgument& argument : arguments) {
-      if (argument.name.empty()) return error(what, absl::StrCat("some ", what, " tensors have names and some do not"));
-      const auto it = positions.find(argument.name);
-      if (it == positions.end())
-        return error(argument.name, absl::StrCat("the graph has no ", what, " '", argument.name, "'"));
-      if (seen[it->second]) return error(argument.name, absl::StrCat(what, " '", argument.name, "' is given twice"));
-      seen[it->second] = true;
-      found[it->second] = argument.tensor;
-    }
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (!seen[i]) return error(names[i], absl::StrCat(what, " '", names[i], "' is missing"));
-    }
-  }
+  std::vector<std::string> given;
+  for (const TensorArgument& argument : arguments) given.push_back(argument.name);
+  FUSELINE_ASSIGN_OR_RETURN(const std::vector<size_t> found, BindNames(names, given, what));
   std::vector<Tensor> tensors;
   tensors.reserve(names.size());
   for (size_t i = 0; i < names.size(); ++i) {
-    if (found[i] == nullptr) return error(names[i], absl::StrCat(what, " '", names[i], "' has no tensor"));
-    FUSELINE_ASSIGN_OR_RETURN(Tensor tensor, DecodeTensor(*found[i], names[i], limits, owner));
+    const v1::Tensor* proto = arguments[found[i]].tensor;
+    if (proto == nullptr) {
+      return InvalidArgument(ErrorReason::kTensorMismatch, names[i],
+                             absl::StrCat(what, " '", names[i], "' has no tensor"));
+    }
+    FUSELINE_ASSIGN_OR_RETURN(Tensor tensor, DecodeTensor(*proto, names[i], limits, owner));
     tensors.push_back(std::move(tensor));
   }
   return tensors;

@@ -15,6 +15,7 @@
 #include "fuseline/v1/compile_service.pb.h"
 #include "fuseline/v1/tensor.pb.h"
 #include "server/engine/engine.h"
+#include "server/service/call_context.h"
 
 namespace fuseline::service {
 
@@ -22,8 +23,14 @@ namespace fuseline::service {
 absl::StatusOr<CompileRequest> DecodeGraphSpec(const v1::CompileSpec& spec, const Engine& engine);
 // The fingerprint of a spec that gives one.
 absl::StatusOr<Fingerprint> DecodeFingerprint(const v1::CompileSpec& spec);
-// The artifact of a spec of either kind: looked up, or compiled where it is not there.
-absl::StatusOr<CompileResult> FindOrCompile(const v1::CompileSpec& spec, Engine& engine);
+// The artifact of a spec of either kind: looked up, or compiled where it is not there, waiting as long as the call
+// does.
+absl::StatusOr<CompileResult> FindOrCompile(const v1::CompileSpec& spec, Engine& engine,
+                                            const CallContext& context = {});
+// Until the call's deadline, and as long as its client wants it.
+cache::WaitOptions WaitFor(const CallContext& context);
+// Tells the call's notes what came of compiling.
+void NoteCompiled(const CompileResult& result, const CallContext& context);
 // The first target that the server can execute, else the first that it can compile for. FAILED_PRECONDITION where there
 // is none.
 absl::StatusOr<Target> DefaultTarget(const EngineInfo& info);
@@ -35,6 +42,18 @@ v1::CacheOutcome EncodeOutcome(cache::Outcome outcome);
 absl::StatusOr<Tensor> DecodeTensor(const v1::Tensor& proto, const std::string& name, const GraphLimits& limits,
                                     const std::shared_ptr<const void>& owner);
 void EncodeTensor(const Tensor& tensor, v1::Tensor* proto);
+// A tensor's type within the limits; its data is not looked at.
+struct TensorHeader {
+  DType dtype = DType::kInvalid;
+  Shape shape;
+  int64_t size_bytes = 0;
+};
+absl::StatusOr<TensorHeader> DecodeTensorHeader(v1::DataType dtype,
+                                                const google::protobuf::RepeatedField<int64_t>& shape,
+                                                const std::string& name, const GraphLimits& limits);
+void EncodeTensorHeader(const Tensor& tensor, v1::Tensor* proto);
+void EncodeDuration(absl::Duration duration, google::protobuf::Duration* proto);
+absl::Duration DecodeDuration(const google::protobuf::Duration& proto);
 
 // A named tensor of a request, still in the message. `tensor` is null where the message has none.
 struct TensorArgument {
@@ -46,6 +65,10 @@ struct TensorArgument {
 absl::StatusOr<std::vector<Tensor>> BindTensors(const std::vector<std::string>& names,
                                                 const std::vector<TensorArgument>& arguments, const std::string& what,
                                                 const GraphLimits& limits, const std::shared_ptr<const void>& owner);
+
+// Of the above, without the tensors: for each of `names` the position of its argument in `given`.
+absl::StatusOr<std::vector<size_t>> BindNames(const std::vector<std::string>& names,
+                                              const std::vector<std::string>& given, const std::string& what);
 
 std::vector<std::string> InputNames(const Graph& graph);
 std::vector<std::string> OutputNames(const Graph& graph);

@@ -115,13 +115,6 @@ TEST(ExecuteServiceTest, DeviceDeadlineAndCancellationReachTheEngine) {
   EXPECT_THAT(ExecuteHandler(engine).Execute(request, context), StatusIs(kInvalid, "'device' is negative"));
 }
 
-TEST(ExecuteServiceTest, TensorByHandleIsForLater) {
-  FakeEngine engine;
-  auto request = Request();
-  request->mutable_inputs(0)->set_handle("weights");
-  EXPECT_THAT(ExecuteHandler(engine).Execute(request, {}), StatusIs(absl::StatusCode::kUnimplemented, "later version"));
-}
-
 TEST(ExecuteServiceTest, MissingTensorIsNamed) {
   FakeEngine engine;
   auto request = Request();

@@ -3,9 +3,11 @@
 // injected. Thread-safety: thread-safe.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/ir/text_form.h"
 #include "common/status/error.h"
 #include "server/engine/engine.h"
@@ -25,6 +28,8 @@ class FakeEngine : public Engine {
   absl::Status error;                        // what every call answers, if not OK
   std::function<absl::Status()> on_compile;  // called in Compile and Execute, outside the lock; may block or throw
   std::function<absl::Status(const executor::ExecuteOptions&)> on_execute;
+  std::atomic<bool> block_compile{false};  // Compile waits while it is set, asking its caller whether to go on
+  std::atomic<int> fast_finds{0};          // artifacts found by FindInMemory
   std::function<absl::Status()> on_bench;  // called in Bench, outside the lock
   EngineInfo info = {{{Target::Cpu(), true, true, ""}, {Target::Cuda(90), true, false, "no driver"}},
                      {{0, "fake device", Target::Cpu(), 1 << 30, true, 3, 1}},
@@ -57,9 +62,21 @@ class FakeEngine : public Engine {
   }
 
   absl::StatusOr<CompileResult> Compile(const CompileRequest& request, const cache::WaitOptions& wait) override {
+    const auto tell = [&](cache::BuildStage stage) {
+      if (wait.on_stage) wait.on_stage(stage);
+    };
+    tell(cache::BuildStage::kCacheCheck);
+    tell(cache::BuildStage::kQueued);
     if (on_compile) {
       if (absl::Status status = on_compile(); !status.ok()) return status;
     }
+    while (block_compile) {
+      absl::SleepFor(absl::Milliseconds(1));
+      if (wait.stop) {
+        if (absl::Status status = wait.stop(); !status.ok()) return status;
+      }
+    }
+    tell(cache::BuildStage::kBuilding);
     if (!error.ok()) return error;
     absl::MutexLock lock(&mutex_);
     last_request_ = request;
@@ -77,6 +94,12 @@ class FakeEngine : public Engine {
     result.artifact = it->second;
     result.outcome = cache::Outcome::kMemoryHit;
     return result;
+  }
+  std::optional<CompileResult> FindInMemory(const Fingerprint& fingerprint) override {
+    absl::StatusOr<CompileResult> found = Find(fingerprint);
+    if (!found.ok()) return std::nullopt;
+    ++fast_finds;
+    return *std::move(found);
   }
   absl::StatusOr<std::vector<KeyField>> ExplainKey(const CompileRequest& request, Fingerprint* fingerprint) override {
     return std::vector<KeyField>{{"graph", "abc", "def"}, {"target", request.target.ToString(), "012"}};
@@ -112,6 +135,9 @@ class FakeEngine : public Engine {
       absl::StatusOr<Tensor> output = Tensor::FromBytes(input.dtype(), input.shape(), input.bytes());
       if (!output.ok()) return output.status();
       execution.outputs.push_back(*output);
+      if (options.keep.empty()) continue;
+      execution.kept.push_back(options.keep[i] ? executor::StoreOnHost(*output) : nullptr);
+      if (options.keep[i]) execution.outputs.back() = Tensor();
     }
     execution.device = 7;
     execution.queue_micros = 1.5;
@@ -189,13 +215,16 @@ class FakeEngine : public Engine {
       tensor.name = absl::StrCat("in", i);
       const TensorType& type = request.graph.type(request.graph.inputs[i]);
       tensor.dtype = type.dtype;
-      tensor.shape = type.shape();
+      for (const Dim& dim : type.dims) {
+        const auto size = dim.is_symbolic() ? request.symbols.find(dim.symbol) : request.symbols.end();
+        tensor.shape.push_back(size != request.symbols.end() ? size->second : dim.size);
+      }
       artifact->plan.inputs.push_back(tensor);
     }
     for (size_t i = 0; i < request.graph.outputs.size(); ++i) {
       PlanTensor tensor;
+      if (!artifact->plan.inputs.empty()) tensor = artifact->plan.inputs[i % artifact->plan.inputs.size()];
       tensor.name = absl::StrCat("out", i);
-      tensor.dtype = DType::kF32;
       artifact->plan.outputs.push_back(tensor);
     }
     KernelReport report;

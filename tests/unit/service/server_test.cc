@@ -217,32 +217,6 @@ TEST_F(ServerTest, MethodsOfLaterVersionsSaySo) {
   }
   {
     grpc::ClientContext context;
-    v1::ExecuteStreamResponse response;
-    const auto stream = execute_->ExecuteStream(&context);
-    EXPECT_FALSE(stream->Read(&response));
-    check(stream->Finish(), "ExecuteStream");
-  }
-  {
-    grpc::ClientContext context;
-    v1::PutTensorResponse response;
-    const auto writer = execute_->PutTensor(&context, &response);
-    writer->WritesDone();
-    check(writer->Finish(), "PutTensor");
-  }
-  {
-    grpc::ClientContext context;
-    v1::GetTensorResponse response;
-    const auto reader = execute_->GetTensor(&context, {});
-    EXPECT_FALSE(reader->Read(&response));
-    check(reader->Finish(), "GetTensor");
-  }
-  {
-    grpc::ClientContext context;
-    v1::DeleteTensorResponse response;
-    check(execute_->DeleteTensor(&context, {}, &response), "DeleteTensor");
-  }
-  {
-    grpc::ClientContext context;
     v1::EvictCacheResponse response;
     check(admin_->EvictCache(&context, {}, &response), "EvictCache");
   }
