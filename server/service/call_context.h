@@ -22,7 +22,6 @@ bool IsValidOwner(const std::string& text);
 struct CallNotes {
   std::string outcome;        // where the artifact came from, as OutcomeName; empty: the call looked for none
   int64_t build_micros = -1;  // of the build that the call started or joined
-  int64_t saved_micros = -1;  // what building the artifact took, once, which this call found built
   int64_t run_micros = -1;    // on the device, with transfers
   int64_t device_queue_micros = -1;
 };

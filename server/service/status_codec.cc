@@ -206,6 +206,12 @@ grpc::Status ToGrpcStatus(const absl::Status& status, const std::string& request
   return grpc::Status(static_cast<grpc::StatusCode>(code), writer.message(), writer.Write());
 }
 
+ErrorParts DescribeError(const absl::Status& status) {
+  const absl::StatusCode code = OurCode(status.code());
+  return {static_cast<int32_t>(code), status.ok() ? "" : Reason(status, code),
+          Readable(GetErrorSubject(status), kMaxSubjectBytes), Readable(std::string(status.message()), kMaxMessageBytes)};
+}
+
 std::string CodeName(const absl::Status& status) { return absl::StatusCodeToString(OurCode(status.code())); }
 
 }  // namespace fuseline::service

@@ -8,6 +8,7 @@
 
 #include <grpcpp/support/status.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -32,6 +33,15 @@ std::optional<absl::Duration> GetRetryDelay(const absl::Status& status);
 // Codes that we never return (ABORTED, OUT_OF_RANGE, UNKNOWN) become INTERNAL. Long messages are cut, and bytes that
 // are no UTF-8 replaced, so that the status always fits into gRPC's metadata (8 KiB) and every client can read it.
 grpc::Status ToGrpcStatus(const absl::Status& status, const std::string& request_id);
+
+// What the wire says of an error, for messages that carry one.
+struct ErrorParts {
+  int32_t code = 0;  // google.rpc.Code
+  std::string reason;
+  std::string subject;
+  std::string message;
+};
+ErrorParts DescribeError(const absl::Status& status);
 
 // The code that ToGrpcStatus gives, by its canonical name ("INVALID_ARGUMENT"): for logs.
 std::string CodeName(const absl::Status& status);

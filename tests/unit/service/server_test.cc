@@ -210,13 +210,6 @@ TEST_F(ServerTest, MethodsOfLaterVersionsSaySo) {
   };
   {
     grpc::ClientContext context;
-    v1::BatchCompileResponse response;
-    const auto reader = compile_->BatchCompile(&context, {});
-    EXPECT_FALSE(reader->Read(&response));
-    check(reader->Finish(), "BatchCompile");
-  }
-  {
-    grpc::ClientContext context;
     v1::EvictCacheResponse response;
     check(admin_->EvictCache(&context, {}, &response), "EvictCache");
   }
@@ -234,7 +227,83 @@ TEST_F(ServerTest, MethodsOfLaterVersionsSaySo) {
     writer->WritesDone();
     check(writer->Finish(), "ImportCache");
   }
-  EXPECT_EQ(Records(8).size(), 8u);
+  EXPECT_EQ(Records(3).size(), 3u);
+}
+
+TEST_F(ServerTest, HitByFingerprintIsAnsweredWithoutAThreadByTheSameMessage) {
+  Start();
+  v1::CompileResponse compiled;
+  ASSERT_TRUE(Compile(&compiled).ok());
+  v1::CompileRequest request;
+  request.mutable_spec()->set_fingerprint(compiled.summary().fingerprint());
+  for (const bool omit_artifact : {true, false, false}) {
+    request.set_omit_artifact(omit_artifact);
+    v1::CompileResponse found;
+    grpc::ClientContext context;
+    ASSERT_TRUE(compile_->Compile(&context, request, &found).ok());
+    EXPECT_EQ(found.summary().outcome(), v1::CACHE_OUTCOME_MEMORY_HIT);
+    EXPECT_EQ(found.report().SerializeAsString(), compiled.report().SerializeAsString());
+    EXPECT_EQ(found.has_artifact(), !omit_artifact);
+    if (omit_artifact) continue;
+    EXPECT_EQ(found.artifact().SerializeAsString(), compiled.artifact().SerializeAsString());
+  }
+  EXPECT_EQ(engine_.fast_finds, 3);
+  const std::vector<CallRecord> records = Records(4);
+  EXPECT_EQ(records[0].notes.outcome, "miss");
+  EXPECT_EQ(records[0].notes.build_micros, 1'250'000);
+  EXPECT_EQ(records[3].notes.outcome, "memory-hit");
+  // One that is not in memory goes on to the engine, which does not know it either.
+  request.mutable_spec()->set_fingerprint(std::string(32, 'x'));
+  grpc::ClientContext context;
+  EXPECT_EQ(compile_->Compile(&context, request, &compiled).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(ServerTest, StreamTellsStagesAndBatchAnswersEach) {
+  Start();
+  v1::CompileRequest request;
+  request.mutable_spec()->set_graph_text(kText);
+  grpc::ClientContext stream_context;
+  const auto stream = compile_->CompileStream(&stream_context, request);
+  v1::CompileStreamResponse message;
+  std::vector<int> stages;
+  while (stream->Read(&message) && message.has_stage()) stages.push_back(message.stage());
+  EXPECT_EQ(stages, (std::vector<int>{v1::COMPILE_STAGE_CACHE_CHECK, v1::COMPILE_STAGE_QUEUED,
+                                      v1::COMPILE_STAGE_COMPILING, v1::COMPILE_STAGE_DONE}));
+  EXPECT_EQ(message.response().artifact().kernels_size(), 1);
+  EXPECT_FALSE(stream->Read(&message));
+  EXPECT_TRUE(stream->Finish().ok());
+
+  v1::BatchCompileRequest batch;
+  *batch.add_requests() = request;
+  batch.add_requests()->mutable_spec()->set_graph_text("nonsense");
+  *batch.add_requests() = request;
+  grpc::ClientContext batch_context;
+  const auto reader = compile_->BatchCompile(&batch_context, batch);
+  v1::BatchCompileResponse answer;
+  std::vector<int> seen(3, 0);
+  while (reader->Read(&answer)) {
+    ++seen.at(static_cast<size_t>(answer.index()));
+    EXPECT_EQ(answer.has_response(), answer.index() != 1);
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(seen, (std::vector<int>{1, 1, 1}));
+}
+
+TEST_F(ServerTest, CancelledStreamStopsWaitingForItsBuild) {
+  engine_.block_compile = true;
+  Start();
+  v1::CompileRequest request;
+  request.mutable_spec()->set_graph_text(kText);
+  grpc::ClientContext context;
+  const auto stream = compile_->CompileStream(&context, request);
+  v1::CompileStreamResponse message;
+  EXPECT_TRUE(stream->Read(&message));
+  EXPECT_TRUE(stream->Read(&message));
+  EXPECT_EQ(message.stage(), v1::COMPILE_STAGE_QUEUED);
+  context.TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_EQ(Records(1).at(0).code, "CANCELLED");
+  engine_.block_compile = false;
 }
 
 TEST_F(ServerTest, HealthAndReflectionAreServed) {
@@ -331,6 +400,7 @@ TEST_F(ServerTest, CallWhoseDeadlinePassedInTheQueueDoesNoWork) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
   EXPECT_EQ(Compile(nullptr, &context).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  absl::SleepFor(absl::Milliseconds(100));  // the server's clock for the call started later
   blocked.release.Notify();
   first.join();
   EXPECT_EQ(Records(2).size(), 2u);
