@@ -17,12 +17,18 @@ class MemoryArtifactStore : public ArtifactStore {
   explicit MemoryArtifactStore(int64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
 
   absl::StatusOr<Lookup> Get(const Fingerprint& key) override {
+    Lookup found = GetInMemory(key);
+    if (found.artifact == nullptr) {
+      absl::MutexLock lock(&mutex_);
+      ++misses_;
+    }
+    return found;
+  }
+
+  Lookup GetInMemory(const Fingerprint& key) override {
     absl::MutexLock lock(&mutex_);
     const auto it = index_.find(key);
-    if (it == index_.end()) {
-      ++misses_;
-      return Lookup{};
-    }
+    if (it == index_.end()) return {};
     ++hits_;
     entries_.splice(entries_.begin(), entries_, it->second);
     return Lookup{it->second->artifact, Outcome::kMemoryHit};

@@ -19,6 +19,11 @@ class MetricsArtifactStore : public ArtifactStore {
     Count(found);
     return found;
   }
+  Lookup GetInMemory(const Fingerprint& key) override {
+    Lookup found = inner_->GetInMemory(key);
+    if (found.artifact != nullptr) Count(found);
+    return found;
+  }
   absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override {
     absl::Status status = inner_->Put(key, artifact);
     if (!status.ok()) ++errors_;

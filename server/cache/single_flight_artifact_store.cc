@@ -146,6 +146,7 @@ class SingleFlightArtifactStore : public ArtifactStore {
   }
 
   absl::StatusOr<Lookup> Get(const Fingerprint& key) override { return inner_->Get(key); }
+  Lookup GetInMemory(const Fingerprint& key) override { return inner_->GetInMemory(key); }
   absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override { return inner_->Put(key, artifact); }
   absl::Status Delete(const Fingerprint& key) override { return inner_->Delete(key); }
 

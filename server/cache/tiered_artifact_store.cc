@@ -21,6 +21,8 @@ class TieredArtifactStore : public ArtifactStore {
     return found;
   }
 
+  Lookup GetInMemory(const Fingerprint& key) override { return fast_->GetInMemory(key); }
+
   absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override {
     const absl::Status fast = fast_->Put(key, artifact);
     const absl::Status slow = slow_->Put(key, artifact);

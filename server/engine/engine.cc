@@ -91,6 +91,17 @@ class EngineImpl final : public Engine {
     return result;
   }
 
+  std::optional<CompileResult> FindInMemory(const Fingerprint& fingerprint) override {
+    const absl::Time start = absl::Now();
+    cache::Lookup found = store_->GetInMemory(fingerprint);
+    if (found.artifact == nullptr) return std::nullopt;
+    CompileResult result;
+    result.artifact = std::move(found.artifact);
+    result.outcome = found.outcome;
+    result.elapsed = absl::Now() - start;
+    return result;
+  }
+
   absl::StatusOr<std::vector<KeyField>> ExplainKey(const CompileRequest& request, Fingerprint* fingerprint) override {
     FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, nullptr));
     if (fingerprint != nullptr) *fingerprint = prepared.fingerprint;

@@ -34,6 +34,23 @@ TEST(MemoryArtifactStoreTest, WhatIsPutIsFoundAsAMemoryHit) {
   EXPECT_FALSE(Has(*store, 1));
 }
 
+TEST(MemoryArtifactStoreTest, LookThroughAllLevelsAtWhatIsInMemoryCountsHitsAlone) {
+  const auto store = MakeMetricsStore(
+      MakeSingleFlightStore(MakeTieredStore(MakeMemoryStore(1 << 20), MakeMemoryStore(1 << 20))));
+  const ArtifactPtr artifact = StoredArtifact(KeyOf(1), "kernel");
+  ASSERT_THAT(store->Put(KeyOf(1), artifact), IsOk());
+  EXPECT_EQ(store->GetInMemory(KeyOf(1)).artifact, artifact);
+  EXPECT_EQ(store->GetInMemory(KeyOf(2)).artifact, nullptr);
+  StoreStats stats;
+  store->AddStats(stats);
+  ASSERT_EQ(stats.levels.size(), 3u);
+  EXPECT_EQ(stats.levels[0].hits, 1);
+  EXPECT_EQ(stats.levels[0].misses, 0);
+  EXPECT_EQ(stats.levels[1].hits + stats.levels[1].misses, 0);
+  EXPECT_EQ(stats.levels[2].hits, 1);
+  EXPECT_EQ(stats.levels[2].misses, 0);
+}
+
 TEST(MemoryArtifactStoreTest, LeastRecentlyUsedGoesFirst) {
   const int64_t each = ArtifactMemoryBytes(*StoredArtifact(KeyOf(1), std::string(10000, 'a')));
   const auto store = MakeMemoryStore(3 * each);
