@@ -45,7 +45,9 @@ ServerProcess::ServerProcess(const std::string& folder, const std::vector<std::s
   }
 }
 
-ServerProcess::~ServerProcess() {
+ServerProcess::~ServerProcess() { Kill(); }
+
+void ServerProcess::Kill() {
   if (pid_ <= 0) return;
   kill(pid_, SIGKILL);
   Wait();

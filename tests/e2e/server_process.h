@@ -23,6 +23,8 @@ class ServerProcess {
   std::string log() const;
   // Sends SIGTERM and waits for the end; the exit code, or -1 where a signal ended it.
   int Stop();
+  // SIGKILL: the server has no time to do anything.
+  void Kill();
 
  private:
   int Wait();
