@@ -33,9 +33,9 @@ struct MemoryUsage {
   int64_t reserved_bytes = 0;  // used, or free and kept for reuse
 };
 
-// Thread-safe, except that runs on one stream are serialised by the device, and that nothing else may be called during
-// Reset. Errors of all calls: UNAVAILABLE (kNoHealthyDevice) where the device, or all that lay on it, is lost: until
-// Reset, every call fails so.
+// Thread-safe, except that runs on one stream are serialised by the device, and that during Reset only the calls which
+// describe the device may be made. Errors of all calls: UNAVAILABLE (kNoHealthyDevice) where the device, or all that
+// lay on it, is lost: until Reset, every call fails so.
 class Device {
  public:
   virtual ~Device() = default;

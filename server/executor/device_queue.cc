@@ -1,6 +1,7 @@
 #include "server/executor/device_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "common/status/error.h"
@@ -22,6 +23,7 @@ absl::Status DeviceQueue::Enter(absl::Time deadline, const launch::StopCheck& ca
   Waiter self;
   absl::MutexLock lock(&mutex_);
   if (draining_) return Draining();
+  if (!closed_.ok()) return closed_;
   if (!busy_) {
     busy_ = true;
     return absl::OkStatus();
@@ -31,19 +33,17 @@ absl::Status DeviceQueue::Enter(absl::Time deadline, const launch::StopCheck& ca
                      StrCat("the device's queue is full: ", waiting_.size(), " executions wait"));
   }
   const auto place = waiting_.insert(waiting_.end(), &self);
-  absl::Status status;
-  while (!self.admitted) {
+  while (!self.decided) {
     const absl::Time now = absl::Now();
-    if (draining_) {
-      status = Draining();
-    } else if (now >= deadline) {
+    absl::Status status;
+    if (now >= deadline) {
       status = MakeError(absl::StatusCode::kDeadlineExceeded, ErrorReason::kCancelled, "",
                          "the deadline passed while waiting for the device");
     } else if (cancelled) {
       mutex_.Unlock();  // the caller's code must not run under our lock
       status = cancelled();
       mutex_.Lock();
-      if (self.admitted) break;
+      if (self.decided) break;
     }
     if (!status.ok()) {
       waiting_.erase(place);
@@ -51,16 +51,16 @@ absl::Status DeviceQueue::Enter(absl::Time deadline, const launch::StopCheck& ca
     }
     self.turn.WaitWithDeadline(&mutex_, cancelled ? std::min(deadline, now + kCancelCheckInterval) : deadline);
   }
-  return absl::OkStatus();
+  return self.decision;
 }
 
 void DeviceQueue::Leave() {
   absl::MutexLock lock(&mutex_);
-  if (!waiting_.empty() && !draining_) {
+  if (!waiting_.empty()) {
     // The device stays busy: it is handed over, so that nobody overtakes.
     Waiter* const next = waiting_.front();
     waiting_.pop_front();
-    next->admitted = true;
+    next->decided = true;
     next->turn.Signal();
     return;
   }
@@ -68,11 +68,36 @@ void DeviceQueue::Leave() {
   free_.SignalAll();
 }
 
-void DeviceQueue::Drain() {
+void DeviceQueue::Refuse(const absl::Status& why) {
+  for (Waiter* waiter : waiting_) {
+    waiter->decided = true;
+    waiter->decision = why;
+    waiter->turn.Signal();
+  }
+  waiting_.clear();
+}
+
+void DeviceQueue::Close(absl::Status why) {
+  absl::MutexLock lock(&mutex_);
+  Refuse(why);
+  closed_ = std::move(why);
+}
+
+void DeviceQueue::Open() {
+  absl::MutexLock lock(&mutex_);
+  closed_ = absl::OkStatus();
+}
+
+void DeviceQueue::BeginDrain() {
   absl::MutexLock lock(&mutex_);
   draining_ = true;
-  for (Waiter* waiter : waiting_) waiter->turn.Signal();
-  while (busy_ || !waiting_.empty()) free_.WaitWithTimeout(&mutex_, kCancelCheckInterval);
+  Refuse(Draining());
+}
+
+void DeviceQueue::Drain() {
+  BeginDrain();
+  absl::MutexLock lock(&mutex_);
+  while (busy_) free_.Wait(&mutex_);
 }
 
 int64_t DeviceQueue::depth() const {

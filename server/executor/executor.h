@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "common/artifact/artifact.h"
 #include "common/launch/launch_plan_runner.h"
 #include "common/tensor/tensor.h"
+#include "server/executor/device_health.h"
 #include "server/executor/tensor_store.h"
 
 namespace fuseline::executor {
@@ -42,6 +44,9 @@ struct ExecutorOptions {
   int cpu_threads = 0;  // for each CPU device; 0: cores / cpu_devices
   bool use_cuda = true;
   int max_queue = 256;  // waiting executions for each device; more: RESOURCE_EXHAUSTED (kQueueFull)
+  RebuildOptions rebuild;
+  // For tests: puts a device of the caller's around each one that is opened. `ordinal`: among this executor's.
+  std::function<std::unique_ptr<launch::Device>(std::unique_ptr<launch::Device>, int ordinal)> wrap_device;
 };
 
 // An input of a run: a tensor that came with the call, or one that the store keeps.
@@ -84,15 +89,19 @@ class Executor {
   std::vector<DeviceInfo> Devices() const;
   // OK, or FAILED_PRECONDITION (kTargetNotAvailable) saying why there is no device for it.
   absl::Status CanRun(const Target& target) const;
-  // `inputs` in signature order, dense row-major; strided inputs are laid out as the plan says. Errors:
-  // INVALID_ARGUMENT (kTensorMismatch) naming the input; RESOURCE_EXHAUSTED (kQueueFull, kDeviceMemory);
-  // DEADLINE_EXCEEDED; CANCELLED; FAILED_PRECONDITION; UNAVAILABLE (no healthy device).
+  // `inputs` in signature order, dense row-major; strided inputs are laid out as the plan says. A kept tensor goes to a
+  // device once and stays there; among devices that are equally busy, the one where the inputs lie is taken. A run
+  // whose device is lost is run again on another. Errors: INVALID_ARGUMENT (kTensorMismatch) naming the input;
+  // RESOURCE_EXHAUSTED (kQueueFull, kDeviceMemory); DEADLINE_EXCEEDED and CANCELLED, within milliseconds on a CPU, on a
+  // GPU after the kernels that have begun; FAILED_PRECONDITION; UNAVAILABLE (kNoHealthyDevice), also where a kept input
+  // was lost with its device.
   absl::StatusOr<Execution> Execute(const ArtifactPtr& artifact, const std::vector<Argument>& inputs,
                                     const ExecuteOptions& options);
-  // Times the plan on device-resident inputs. Cancelling and the deadline are honoured between iterations.
+  // Times the plan on device-resident inputs. Cancelling and the deadline are honoured between iterations, on a CPU
+  // within them too.
   absl::StatusOr<BenchResult> Bench(const ArtifactPtr& artifact, const std::vector<Tensor>& inputs, int warmup,
                                     int iterations, const ExecuteOptions& options = {});
-  // The tensor in host memory, copied from its device where it lies there alone. Errors: UNAVAILABLE
+  // The tensor in host memory, copied from its device where it lies there alone; the copy stays. Errors: UNAVAILABLE
   // (kNoHealthyDevice) where it was lost with its device.
   absl::StatusOr<Tensor> Fetch(const StoredTensorPtr& tensor);
   // Stops taking work and waits for what runs.

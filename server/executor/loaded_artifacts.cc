@@ -61,6 +61,14 @@ absl::StatusOr<launch::LoadedArtifactPtr> LoadedArtifacts::Get(const ArtifactPtr
   return loaded;
 }
 
+void LoadedArtifacts::Clear() {
+  std::list<Entry> dropped;  // unloaded after the lock is given back
+  absl::MutexLock lock(&mutex_);
+  dropped.swap(entries_);
+  index_.clear();
+  size_bytes_ = 0;
+}
+
 size_t LoadedArtifacts::count() const {
   absl::MutexLock lock(&mutex_);
   return entries_.size();

@@ -23,6 +23,8 @@ class LoadedArtifacts {
 
   // Errors: as Device::Load.
   absl::StatusOr<launch::LoadedArtifactPtr> Get(const ArtifactPtr& artifact) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Drops all: after a loss they are of no use.
+  void Clear() ABSL_LOCKS_EXCLUDED(mutex_);
   size_t count() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -109,5 +109,29 @@ TEST(DeviceQueueTest, ManyThreadsNeverHaveTheDeviceTogether) {
   EXPECT_EQ(queue.depth(), 0);
 }
 
+TEST(DeviceQueueTest, ClosedQueueSendsWaitersAwayUntilItOpens) {
+  DeviceQueue queue(10);
+  ASSERT_THAT(queue.Enter(absl::InfiniteFuture(), nullptr), IsOk());
+  absl::Status waiting;
+  std::thread waiter([&] { waiting = queue.Enter(absl::InfiniteFuture(), nullptr); });
+  while (queue.depth() < 2) absl::SleepFor(absl::Milliseconds(1));
+  queue.Close(absl::UnavailableError("lost"));
+  waiter.join();
+  EXPECT_THAT(waiting, StatusIs(absl::StatusCode::kUnavailable, "lost"));
+  EXPECT_THAT(queue.Enter(absl::InfiniteFuture(), nullptr), StatusIs(absl::StatusCode::kUnavailable, "lost"));
+  EXPECT_EQ(queue.depth(), 1);
+  queue.Leave();
+  queue.Open();
+  EXPECT_THAT(queue.Enter(absl::InfiniteFuture(), nullptr), IsOk());
+  queue.Leave();
+}
+
+TEST(DeviceQueueTest, DrainedQueueStaysClosedWhenItIsOpened) {
+  DeviceQueue queue(10);
+  queue.Drain();
+  queue.Open();
+  EXPECT_THAT(queue.Enter(absl::InfiniteFuture(), nullptr), StatusIs(absl::StatusCode::kUnavailable, "shutting down"));
+}
+
 }  // namespace
 }  // namespace fuseline::executor
