@@ -18,9 +18,13 @@ using client::BenchmarkResult;
 using client::CacheStats;
 using client::CompileResult;
 using client::CompileSpec;
+using client::ExecuteOptions;
 using client::ExecuteResult;
 using client::ExplainOptions;
 using client::ExplainResult;
+using client::KeepOptions;
+using client::KeptTensor;
+using client::KeptTensors;
 using client::NamedTensor;
 using client::ServerInfo;
 using client::VerifyResult;
@@ -32,7 +36,8 @@ class Backend {
   // With the kernels' source.
   virtual absl::StatusOr<CompileResult> Compile(const CompileSpec& spec) = 0;
   // `inputs`: named as the graph's, in any order.
-  virtual absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs) = 0;
+  virtual absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
+                                                const ExecuteOptions& options = {}) = 0;
   virtual absl::StatusOr<ExplainResult> Explain(const CompileSpec& spec, const ExplainOptions& options) = 0;
   // Compares with the reference interpreter.
   virtual absl::StatusOr<VerifyResult> VerifyWithReference(const CompileSpec& spec,
@@ -42,10 +47,17 @@ class Backend {
   virtual absl::StatusOr<BenchmarkResult> Benchmark(const CompileSpec& spec, const BenchmarkOptions& options) = 0;
   virtual absl::StatusOr<ServerInfo> Info() = 0;
   virtual absl::StatusOr<CacheStats> GetCacheStats() = 0;
+
+  // Tensors that outlive a command: a server's alone. Errors: INVALID_ARGUMENT (kOptionInvalid) without one.
+  virtual absl::StatusOr<KeptTensor> PutTensor(const Tensor& tensor, const KeepOptions& options);
+  virtual absl::StatusOr<Tensor> GetTensor(const std::string& handle);
+  virtual absl::Status DeleteTensor(const std::string& handle);
+  virtual absl::StatusOr<KeptTensors> ListTensors();
 };
 
 struct BackendOptions {
   std::string server;                                  // not empty: a server at this address
+  std::string owner;                                   // of kept tensors
   std::string cache_dir;                               // local: the disk cache; empty: none
   int device_threads = 0;                              // local: threads of the CPU device; 0: one for each core
   absl::Duration deadline = absl::InfiniteDuration();  // of each call to a server

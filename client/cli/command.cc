@@ -20,6 +20,20 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeLocalBackend(const BackendOptions&)
 }
 #endif
 
+namespace {
+
+absl::Status NeedsServer() {
+  return InvalidArgument(ErrorReason::kOptionInvalid, "--server",
+                         "tensors are kept by a server: give --server HOST:PORT or set FUSELINE_SERVER");
+}
+
+}  // namespace
+
+absl::StatusOr<KeptTensor> Backend::PutTensor(const Tensor&, const KeepOptions&) { return NeedsServer(); }
+absl::StatusOr<Tensor> Backend::GetTensor(const std::string&) { return NeedsServer(); }
+absl::Status Backend::DeleteTensor(const std::string&) { return NeedsServer(); }
+absl::StatusOr<KeptTensors> Backend::ListTensors() { return NeedsServer(); }
+
 absl::StatusOr<Backend*> CommandContext::GetBackend() {
   if (backend_ != nullptr) return backend_.get();
   BackendOptions options;
@@ -27,6 +41,7 @@ absl::StatusOr<Backend*> CommandContext::GetBackend() {
   options.device_threads = flags_.threads;
   if (flags_.timeout_seconds > 0) options.deadline = absl::Seconds(flags_.timeout_seconds);
   options.server = flags_.server;
+  options.owner = flags_.owner;
   const char* environment = std::getenv("FUSELINE_SERVER");
   if (options.server.empty() && !flags_.local && environment != nullptr) options.server = environment;
   FUSELINE_ASSIGN_OR_RETURN(backend_, options.server.empty() ? MakeLocalBackend(options) : MakeRemoteBackend(options));

@@ -17,6 +17,7 @@ namespace fuseline::cli {
 
 struct GlobalFlags {
   std::string server;  // --server, else $FUSELINE_SERVER where --local is not given
+  std::string owner;   // of kept tensors
   bool local = false;
   bool json = false;
   std::string cache_dir;       // --local: the disk cache
@@ -73,5 +74,6 @@ void RegisterBenchCommand(CLI::App& app, const SetBody& set_body);
 void RegisterFmtCommand(CLI::App& app, const SetBody& set_body);
 void RegisterDevicesCommand(CLI::App& app, const SetBody& set_body);
 void RegisterCacheCommand(CLI::App& app, const SetBody& set_body);
+void RegisterTensorsCommand(CLI::App& app, const SetBody& set_body);
 
 }  // namespace fuseline::cli

@@ -58,10 +58,16 @@ absl::StatusOr<std::vector<client::NamedTensor>> MakeInputs(const Graph& graph, 
   }
   SymbolSizes sizes = symbols;
   std::map<std::string, Tensor> tensors;
+  std::map<std::string, std::string> handles;
   for (const ValueId id : graph.inputs) {
     const Value& value = graph.value(id);
     const auto it = files.find(value.name);
     if (it == files.end()) continue;
+    if (it->second[0] == '@') {
+      handles[value.name] = it->second.substr(1);
+      files.erase(it);
+      continue;
+    }
     absl::StatusOr<Tensor> tensor = ReadNpyFile(it->second, value.type.dtype);
     if (!tensor.ok()) return Wrap(tensor.status(), absl::StrCat("input '", value.name, "'"));
     LearnSymbols(value.type, tensor->shape(), sizes);
@@ -74,6 +80,10 @@ absl::StatusOr<std::vector<client::NamedTensor>> MakeInputs(const Graph& graph, 
   for (const ValueId id : graph.inputs) {
     const Value& value = graph.value(id);
     const uint64_t seed = static_cast<uint64_t>(flags.random_seed.value_or(0)) + position++;
+    if (const auto handle = handles.find(value.name); handle != handles.end()) {
+      inputs.push_back({value.name, {}, handle->second});
+      continue;
+    }
     auto it = tensors.find(value.name);
     if (it == tensors.end()) {
       if (!flags.random_seed.has_value())

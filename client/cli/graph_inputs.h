@@ -1,4 +1,4 @@
-// The tensors of a graph's inputs: from .npy files, random where a seed is given.
+// The tensors of a graph's inputs: from .npy files, kept by the server, random where a seed is given.
 // Pipeline: Graph, --input, --random, --symbol -> MakeInputs -> named tensors.
 // Random values: floats normal with deviation 1, integers in [0, 8) (valid as indices almost everywhere), bool either;
 // input i of the graph uses the seed SEED + i of common/case_file/random_values.h. Errors: INVALID_ARGUMENT
@@ -17,7 +17,7 @@
 namespace fuseline::cli {
 
 struct InputFlags {
-  std::vector<std::string> files;      // NAME=FILE.npy
+  std::vector<std::string> files;      // NAME=FILE.npy, or NAME=@HANDLE of a kept tensor
   std::optional<int64_t> random_seed;  // for inputs without a file
 };
 

@@ -86,6 +86,16 @@ Json TensorJson(const std::string& name, const Tensor& tensor, int64_t max_value
           {"first_values", std::move(values)}};
 }
 
+Json KeptTensorJson(const client::KeptTensor& tensor) {
+  Json json = {{"handle", tensor.handle},
+               {"dtype", std::string(DTypeName(tensor.dtype))},
+               {"shape", tensor.shape},
+               {"size_bytes", tensor.size_bytes},
+               {"lease_seconds", absl::ToDoubleSeconds(tensor.lease)}};
+  if (!tensor.name.empty()) json["name"] = tensor.name;
+  return json;
+}
+
 Json ErrorJson(const absl::Status& status) {
   return {{"code", absl::StatusCodeToString(status.code())},
           {"reason", std::string(ErrorReasonName(GetErrorReason(status)))},

@@ -21,6 +21,7 @@ Json ReportJson(const ArtifactReport& report);
 Json ComparisonJson(const OutputComparison& comparison);
 // Type and the first `max_values` elements.
 Json TensorJson(const std::string& name, const Tensor& tensor, int64_t max_values);
+Json KeptTensorJson(const client::KeptTensor& tensor);
 Json ErrorJson(const absl::Status& status);
 
 // "INVALID_ARGUMENT (GRAPH_TYPE_MISMATCH): node '%t3': …": how errors are printed for people.

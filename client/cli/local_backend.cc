@@ -56,10 +56,18 @@ class LocalBackend : public Backend {
     return CompileResult{Summarize(compiled), compiled.artifact};
   }
 
-  absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs) override {
+  absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
+                                        const ExecuteOptions& options) override {
+    const bool has_handles =
+        std::any_of(inputs.begin(), inputs.end(), [](const NamedTensor& input) { return !input.handle.empty(); });
+    if (!options.keep.empty() || has_handles) {
+      return InvalidArgument(ErrorReason::kOptionInvalid, "--server",
+                             "tensors are kept by a server: give --server HOST:PORT or set FUSELINE_SERVER");
+    }
     FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> ordered, InGraphOrder(request.graph, inputs));
-    FUSELINE_ASSIGN_OR_RETURN(fuseline::ExecuteResult executed, engine_->Execute(request, executor::Arguments(ordered), {}));
+    FUSELINE_ASSIGN_OR_RETURN(fuseline::ExecuteResult executed,
+                              engine_->Execute(request, executor::Arguments(ordered), {}));
     ExecuteResult result;
     result.summary = Summarize(executed.compiled);
     for (size_t i = 0; i < executed.execution.outputs.size(); ++i) {

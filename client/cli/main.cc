@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   cli::GlobalFlags flags;
   CLI::Option* server = app.add_option("--server", flags.server,
                                        "HOST:PORT or unix:PATH of a server; default: $FUSELINE_SERVER, else --local");
+  app.add_option("--owner", flags.owner, "with --server: whose kept tensors to see and use");
   app.add_flag("--local", flags.local, "an engine in this process")->excludes(server);
   app.add_flag("--json", flags.json, "results as JSON");
   app.add_option("--cache-dir", flags.cache_dir, "with --local: folder of the disk cache; default: none");
@@ -39,6 +40,7 @@ int main(int argc, char** argv) {
   cli::RegisterFmtCommand(app, set_body);
   cli::RegisterDevicesCommand(app, set_body);
   cli::RegisterCacheCommand(app, set_body);
+  cli::RegisterTensorsCommand(app, set_body);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

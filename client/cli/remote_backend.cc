@@ -13,8 +13,9 @@ class RemoteBackend : public Backend {
   absl::StatusOr<CompileResult> Compile(const CompileSpec& spec) override {
     return client_->Compile(spec, /*include_source=*/true);
   }
-  absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs) override {
-    return client_->Execute(spec, inputs);
+  absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
+                                        const ExecuteOptions& options) override {
+    return client_->Execute(spec, inputs, options);
   }
   absl::StatusOr<ExplainResult> Explain(const CompileSpec& spec, const ExplainOptions& options) override {
     return client_->Explain(spec, options);
@@ -28,6 +29,12 @@ class RemoteBackend : public Backend {
   }
   absl::StatusOr<ServerInfo> Info() override { return client_->GetServerInfo(); }
   absl::StatusOr<CacheStats> GetCacheStats() override { return client_->GetCacheStats(); }
+  absl::StatusOr<KeptTensor> PutTensor(const Tensor& tensor, const KeepOptions& options) override {
+    return client_->PutTensor(tensor, options);
+  }
+  absl::StatusOr<Tensor> GetTensor(const std::string& handle) override { return client_->GetTensor(handle); }
+  absl::Status DeleteTensor(const std::string& handle) override { return client_->DeleteTensor(handle); }
+  absl::StatusOr<KeptTensors> ListTensors() override { return client_->ListTensors(); }
 
  private:
   std::unique_ptr<client::Client> client_;
@@ -38,6 +45,7 @@ class RemoteBackend : public Backend {
 absl::StatusOr<std::unique_ptr<Backend>> MakeRemoteBackend(const BackendOptions& options) {
   client::ClientOptions client_options;
   client_options.deadline = options.deadline;
+  client_options.owner = options.owner;
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> client,
                             client::Client::Connect(options.server, client_options));
   return std::unique_ptr<Backend>(new RemoteBackend(std::move(client)));

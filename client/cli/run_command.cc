@@ -28,6 +28,8 @@ struct RunFlags {
   int64_t random_seed = 0;
   bool random_given = false;
   std::vector<std::string> outputs;
+  std::vector<std::string> keep;
+  int64_t lease_seconds = 0;
   int repeat = 1;
   int64_t values = 8;
   bool verify = false;
@@ -95,25 +97,69 @@ absl::StatusOr<std::map<std::string, std::string>> OutputFiles(const Graph& grap
   return files;
 }
 
+// "y=handle", or "y" for a handle that the server makes up.
+std::vector<client::KeptOutput> KeptOutputs(const RunFlags& flags) {
+  std::vector<client::KeptOutput> kept;
+  for (const std::string& text : flags.keep) {
+    const size_t equals = text.find('=');
+    client::KeptOutput output;
+    output.name = text.substr(0, equals);
+    if (equals != std::string::npos) output.options.handle = text.substr(equals + 1);
+    output.options.lease = absl::Seconds(flags.lease_seconds);
+    kept.push_back(std::move(output));
+  }
+  return kept;
+}
+
+// What the runs return: all outputs that are not kept, and the kept ones that are also asked for.
+std::vector<std::string> ReturnedOutputs(const Graph& graph, const std::vector<client::KeptOutput>& kept,
+                                         const std::map<std::string, std::string>& files, bool verify) {
+  std::set<std::string> left_out;
+  for (const client::KeptOutput& output : kept) {
+    if (!verify && files.count(output.name) == 0) left_out.insert(output.name);
+  }
+  std::vector<std::string> names;
+  for (const GraphOutput& output : graph.outputs) {
+    if (left_out.count(output.name) == 0) names.push_back(output.name);
+  }
+  // None listed would be all that are not kept, which is none as well.
+  return names;
+}
+
+// The tensors themselves where they are needed here.
+absl::Status FetchHandles(Backend& backend, std::vector<NamedTensor>& inputs) {
+  for (NamedTensor& input : inputs) {
+    if (input.handle.empty()) continue;
+    FUSELINE_ASSIGN_OR_RETURN(input.tensor, backend.GetTensor(input.handle));
+    input.handle.clear();
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
   FUSELINE_ASSIGN_OR_RETURN(const CompileSpec spec, MakeSpec(context, flags.graph, flags.compile));
   FUSELINE_ASSIGN_OR_RETURN(const auto files, OutputFiles(*spec.graph, flags.outputs));
   InputFlags input_flags = flags.inputs;
   if (flags.random_given) input_flags.random_seed = flags.random_seed;
-  FUSELINE_ASSIGN_OR_RETURN(const std::vector<NamedTensor> inputs, MakeInputs(*spec.graph, spec.symbols, input_flags));
+  FUSELINE_ASSIGN_OR_RETURN(std::vector<NamedTensor> inputs, MakeInputs(*spec.graph, spec.symbols, input_flags));
+  FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
+  if (flags.verify || !flags.save_case.empty()) FUSELINE_RETURN_IF_ERROR(FetchHandles(*backend, inputs));
   if (!flags.save_case.empty()) {
     // Before the run: a report is wanted most where that fails. The outputs' dtypes are not known yet; f32's tolerance
     // is a start.
     FUSELINE_RETURN_IF_ERROR(WriteFile(flags.save_case, BugReport(spec, inputs, {.rtol = 1e-5, .atol = 1e-4})));
   }
-  FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
   context.Progress("compiling and running…");
-  FUSELINE_ASSIGN_OR_RETURN(const ExecuteResult first, backend->Execute(spec, inputs));
+  ExecuteOptions options;
+  options.keep = KeptOutputs(flags);
+  if (!options.keep.empty()) options.outputs = ReturnedOutputs(*spec.graph, options.keep, files, flags.verify);
+  FUSELINE_ASSIGN_OR_RETURN(const ExecuteResult first, backend->Execute(spec, inputs, options));
+  options.keep.clear();  // the first run's are kept
   std::vector<double> micros = {absl::ToDoubleMicroseconds(first.run_time)};
   std::string last_outcome = first.summary.outcome;
   for (int i = 1; i < flags.repeat; ++i) {
     context.Progress(absl::StrCat("run ", i + 1, " of ", flags.repeat));
-    FUSELINE_ASSIGN_OR_RETURN(const ExecuteResult again, backend->Execute(spec, inputs));
+    FUSELINE_ASSIGN_OR_RETURN(const ExecuteResult again, backend->Execute(spec, inputs, options));
     micros.push_back(absl::ToDoubleMicroseconds(again.run_time));
     last_outcome = again.summary.outcome;
   }
@@ -144,6 +190,11 @@ absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
     for (const NamedTensor& output : first.outputs)
       outputs.push_back(TensorJson(output.name, output.tensor, flags.values));
     json["outputs"] = std::move(outputs);
+    if (!first.kept.empty()) {
+      Json kept = Json::array();
+      for (const KeptTensor& tensor : first.kept) kept.push_back(KeptTensorJson(tensor));
+      json["kept"] = std::move(kept);
+    }
     if (flags.verify) {
       Json comparisons = Json::array();
       for (const OutputComparison& c : verified.outputs) comparisons.push_back(ComparisonJson(c));
@@ -160,6 +211,7 @@ absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
     const auto it = files.find(output.name);
     if (it != files.end()) std::cout << "  saved to " << it->second << "\n";
   }
+  for (const KeptTensor& tensor : first.kept) std::cout << KeptTensorText(tensor) << "\n";
   std::cout << "compile: " << SummaryText(first.summary) << "\n";
   std::cout << "run:     " << MillisText(first.run_time) << " on device " << first.device;
   if (flags.repeat > 1) {
@@ -183,10 +235,21 @@ void RegisterRunCommand(CLI::App& app, const SetBody& set_body) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command = app.add_subcommand("run", "compile and run a graph");
   command->add_option("graph", flags->graph, "GRAPH: .fl, .pb, or -")->required();
-  command->add_option("--input", flags->inputs.files, "NAME=FILE.npy")->expected(1)->take_all();
+  command
+      ->add_option("--input", flags->inputs.files, "NAME=FILE.npy, or NAME=@HANDLE of a tensor that the server keeps")
+      ->expected(1)
+      ->take_all();
   CLI::Option* random =
       command->add_option("--random", flags->random_seed, "SEED of random values for inputs without a file");
   command->add_option("--output", flags->outputs, "NAME=FILE.npy, where to save an output")->expected(1)->take_all();
+  command
+      ->add_option("--keep", flags->keep, "NAME=HANDLE: keep an output on the server; NAME alone: it makes a handle up")
+      ->expected(1)
+      ->take_all();
+  command
+      ->add_option("--lease", flags->lease_seconds,
+                   "SECONDS without use that outputs are kept; 0: the server's default")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--repeat", flags->repeat, "runs")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--values", flags->values, "elements of each output to print")
       ->check(CLI::NonNegativeNumber)

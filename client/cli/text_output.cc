@@ -39,4 +39,10 @@ std::string TensorText(const std::string& name, const Tensor& tensor, int64_t ma
   return text;
 }
 
+std::string KeptTensorText(const client::KeptTensor& tensor) {
+  return absl::StrCat(tensor.name, tensor.name.empty() ? "" : ": ", std::string(DTypeName(tensor.dtype)), "[",
+                      absl::StrJoin(tensor.shape, ", "), "] is kept as '", tensor.handle, "' for ",
+                      absl::FormatDuration(tensor.lease), " without use");
+}
+
 }  // namespace fuseline::cli

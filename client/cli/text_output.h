@@ -16,4 +16,7 @@ std::string SummaryText(const client::CompileSummary& summary);
 // "y: f32[1024, 1024] = 0.5, 0.25, …": type and first elements.
 std::string TensorText(const std::string& name, const Tensor& tensor, int64_t max_values);
 
+// "y: f32[1024] is kept as 'handle' for 1h without use".
+std::string KeptTensorText(const client::KeptTensor& tensor);
+
 }  // namespace fuseline::cli
