@@ -1,6 +1,7 @@
 #include "server/compiler/worker_compiler.h"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -61,8 +62,16 @@ class WorkerPool {
     identity_ = identity;
   }
 
-  WorkerStats stats() const ABSL_LOCKS_EXCLUDED(mutex_) {
+  WorkerStats stats() ABSL_LOCKS_EXCLUDED(mutex_) {
+    // Idle workers that someone has killed are found here or when they are needed, whatever comes first.
+    std::vector<std::unique_ptr<WorkerProcess>> broken;  // destroyed outside the lock
     absl::MutexLock lock(&mutex_);
+    const auto first_broken =
+        std::stable_partition(idle_.begin(), idle_.end(), [](const auto& worker) { return !worker->IsBroken(); });
+    std::move(first_broken, idle_.end(), std::back_inserter(broken));
+    idle_.erase(first_broken, idle_.end());
+    stats_.crashed += static_cast<int64_t>(broken.size());
+    count_ -= static_cast<int64_t>(broken.size());
     WorkerStats stats = stats_;
     stats.idle = static_cast<int64_t>(idle_.size());
     stats.busy = count_ - stats.idle;
@@ -147,7 +156,7 @@ class WorkerPool {
   const WorkerOptions options_;
   int max_workers_ = 1;
 
-  mutable absl::Mutex mutex_;
+  absl::Mutex mutex_;
   absl::CondVar changed_;  // a worker has become idle, or there is room for one more
   std::vector<std::unique_ptr<WorkerProcess>> idle_ ABSL_GUARDED_BY(mutex_);  // the last used last
   int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;  // all that there are, also while they start and end

@@ -1,7 +1,8 @@
 // A compiler worker with planted faults, for worker_compiler_test.cc: the markers that a source's text may have make it
 // crash, hang and so on; without one it gives the text back as the image's bytes. The host compiler named "real" and
 // NVRTC are the real ones.
-//   test_worker serve COMMAND…    runs a server whose worker hangs: prints the pids of the worker and of its child
+//   test_worker serve PATH        runs a server whose worker hangs: prints the worker's pid and folder, and writes the
+//                                 pid of the worker's child to PATH
 //   test_worker dies-before-begun the first request is answered, the second one not even begun
 //   test_worker never-begins      no request is begun
 #include <fcntl.h>
@@ -143,9 +144,10 @@ int Serve(const std::string& program, const std::string& path) {
   WorkerOptions options;
   options.command = {program};
   const std::unique_ptr<KernelCompiler> compiler = MakeWorkerCompiler(spec, options);
-  const absl::StatusOr<KernelImage> image = compiler->CompileKernel({"k", "@pid", Target::Cpu(), false});
-  if (!image.ok()) return 1;
-  printf("%s\n", image->bytes.c_str());
+  const absl::StatusOr<KernelImage> pid = compiler->CompileKernel({"k", "@pid", Target::Cpu(), false});
+  const absl::StatusOr<KernelImage> folder = compiler->CompileKernel({"k", "@tmpdir", Target::Cpu(), false});
+  if (!pid.ok() || !folder.ok()) return 1;
+  printf("%s %s\n", pid->bytes.c_str(), folder->bytes.c_str());
   fflush(stdout);
   return compiler->CompileKernel({"k", "@hang " + path, Target::Cpu(), false}).ok() ? 0 : 1;
 }

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -503,18 +504,35 @@ TEST(WorkerCompilerTest, NoProcessOutlivesAServerThatIsKilled) {
   pid_t server = -1;
   ASSERT_EQ(SpawnProcess(spawn, server), 0);
   close(output[1]);
-  char line[32] = {};
+  char line[512] = {};
   ASSERT_GT(read(output[0], line, sizeof(line) - 1), 0);
   close(output[0]);
-  const pid_t worker = atoi(line);
+  pid_t worker = 0;
+  std::string folder;
+  std::istringstream(line) >> worker >> folder;
   const pid_t child = ReadPidFile(path);
   ASSERT_GT(worker, 0);
   ASSERT_GT(child, 0);
   EXPECT_FALSE(HasEnded(worker));
+  EXPECT_TRUE(std::filesystem::is_directory(folder)) << folder;
   ASSERT_EQ(kill(server, SIGKILL), 0);
   ASSERT_EQ(waitpid(server, nullptr, 0), server);
   EXPECT_TRUE(EndsSoon(worker));
   EXPECT_TRUE(EndsSoon(child));
+  EXPECT_FALSE(std::filesystem::exists(folder)) << folder;
+}
+
+TEST(WorkerCompilerTest, StatsLeaveOutIdleWorkersThatWereKilled) {
+  const auto compiler = MakeWorkerCompiler(HostSpec(), Options());
+  const pid_t pid = AskPid(*compiler);
+  EXPECT_EQ(compiler->workers().idle, 1);
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  ASSERT_TRUE(EndsSoon(pid));
+  EXPECT_EQ(compiler->workers().idle, 0);
+  EXPECT_EQ(compiler->workers().crashed, 1);
+  EXPECT_EQ(compiler->workers().busy, 0);
+  EXPECT_EQ(Ask(*compiler, "next"), "next");
+  EXPECT_EQ(compiler->workers().started, 2);
 }
 
 TEST(WorkerCompilerTest, FaultsUnderLoadCostTheirOwnKernelsAlone) {
