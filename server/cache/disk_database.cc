@@ -110,6 +110,12 @@ bool IsRocksDbFile(const std::string& name) {
   return false;
 }
 
+// Whether a folder's name is one that MoveAside gives.
+bool IsAside(const std::string& name) {
+  return name.starts_with(kAsidePrefix) &&
+         name.find_first_not_of("0123456789-.", sizeof(kAsidePrefix) - 1) == std::string::npos;
+}
+
 // What lies in a folder.
 struct Contents {
   bool has_marker = false;
@@ -128,8 +134,10 @@ absl::StatusOr<Contents> ListContents(const std::string& directory) {
     std::error_code unknown;  // of one entry: it counts as another's
     if (name == kMarker) {
       contents.has_marker = true;
+    } else if (name[0] == '.') {
+      // .gitkeep, .snapshot and the like make no folder another's.
     } else if (it->is_directory(unknown)) {
-      if (name.starts_with(kAsidePrefix)) {
+      if (IsAside(name)) {
         contents.asides.push_back(name);
       } else if (name != "lost+found") {
         contents.foreign = name;

@@ -219,6 +219,7 @@ TEST_F(DiskDatabaseTest, FolderOfAnotherIsLeftAlone) {
 
 TEST_F(DiskDatabaseTest, EmptyFolderAndUnmarkedCacheAreUsed) {
   fs::create_directories(directory_ + "/lost+found");
+  Write(directory_ + "/.gitkeep", "");
   Fill();
   fs::remove(directory_ + "/FUSELINE_CACHE");
   EXPECT_TRUE(HasKey());
