@@ -3,7 +3,10 @@
 #   --sanitizers   also the unit tests under the address and undefined-behaviour sanitizers, and the concurrent ones under the
 #                  thread sanitizer; the default where CI=true
 #   --no-sanitizers
-#   --label L      only tests with this label (unit, golden, conformance, e2e, gpu, tools)
+#   --fuzz         also every fuzzer for a while, from the committed inputs; the default where CI=true
+#   --no-fuzz
+#   --fuzz-seconds N   for each fuzzer; default: 60
+#   --label L      only tests with this label (unit, golden, conformance, cuda_host, e2e, gpu, tools)
 #   --preset P     build with this preset (default: release; ci where CI=true)
 #   --jobs N       parallel jobs; default: one for each core
 # Exit code 0: everything passed; 1: something failed.
@@ -14,18 +17,24 @@ jobs="$(nproc)"
 label=
 preset=release
 sanitizers=0
+fuzz=0
+fuzz_seconds=60
 if [ "${CI:-false}" = true ]; then
   preset=ci
   sanitizers=1
+  fuzz=1
 fi
 while [ $# -gt 0 ]; do
   case "$1" in
     --sanitizers) sanitizers=1 ;;
     --no-sanitizers) sanitizers=0 ;;
+    --fuzz) fuzz=1 ;;
+    --no-fuzz) fuzz=0 ;;
+    --fuzz-seconds) fuzz_seconds="${2:?--fuzz-seconds needs a value}"; shift ;;
     --label) label="${2:?--label needs a value}"; shift ;;
     --preset) preset="${2:?--preset needs a value}"; shift ;;
     --jobs) jobs="${2:?--jobs needs a value}"; shift ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "run.sh: unknown argument: $1 (see --help)" >&2; exit 2 ;;
   esac
   shift
@@ -135,6 +144,32 @@ if [ "$sanitizers" -eq 1 ]; then
       failed=$((failed + 1))
       failures+=("build of tsan")
     fi
+  fi
+fi
+
+if [ "$fuzz" -eq 1 ] && [ -z "$label" ]; then
+  section "Fuzzers, $fuzz_seconds s each"
+  output=build/fuzz/run
+  rm -rf "$output"
+  if ! command -v clang++ >/dev/null && ! fuseline_apt_install clang llvm; then
+    failed=$((failed + 1))
+    failures+=("fuzz: no clang")
+  elif ! build fuzz fuzzers; then
+    failed=$((failed + 1))
+    failures+=("build of fuzz")
+  elif tests/fuzz/run_fuzzers.sh "$fuzz_seconds" "$output" --programs build/fuzz/tests/fuzz --jobs "$jobs" --workers 1; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    failures+=("fuzz: see $output/findings")
+    # What each finding is, and its input in a form that can be taken from a log.
+    for log in "$output"/findings/*.log; do
+      [ -f "$log" ] || continue
+      echo "-- ${log%.log}"
+      { grep -v -e '^#[0-9]' -e NEW_FUNC -e '^INFO' "$log" || true; } | sed -n '1,40p'
+      base64 -w 0 "${log%.log}" | sed 's/^\(.\{4000\}\).*/\1…/'
+      echo
+    done
   fi
 fi
 
