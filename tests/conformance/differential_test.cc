@@ -76,9 +76,7 @@ std::string Describe(EngineSet& engines, const RandomGraph& random, const Failur
   CheckOptions check;
   check.engines = {failure.mismatch.engine};
   if (failure.mismatch.text.find("bit-equal") != std::string::npos) {
-    check.engines = failure.mismatch.engine == EngineKind::kCpu
-                        ? std::vector<EngineKind>{EngineKind::kCpu, EngineKind::kCpuUnfused}
-                        : std::vector<EngineKind>{EngineKind::kCuda, EngineKind::kCudaUnfused};
+    check.engines.push_back(*ParseEngineKind(StrCat(EngineName(failure.mismatch.engine), "_unfused")));
   }
   check.numerics = {failure.mismatch.numerics};
   check.run_twice = failure.mismatch.text.find("two runs") != std::string::npos;

@@ -23,6 +23,17 @@ constexpr int64_t kMostThreads = 1024;  // of a block; CUDA's limit
 constexpr int64_t kMostBlocks = 2147483647;
 constexpr size_t kMostGroups = 4;  // of waiting threads that an error lists
 constexpr int kPoison = 0xa5;
+constexpr size_t kGuardBytes = 4096;
+
+// What is wrong with a shuffle that `lane` calls, by itself; empty: nothing.
+std::string WrongShuffle(uint32_t lane, uint32_t mask, int operand, int width) {
+  if ((mask >> lane & 1) == 0) return absl::StrFormat("lane %u is not in the mask 0x%08x of its shuffle", lane, mask);
+  if (width < 1 || width > static_cast<int>(kLanes) || (width & (width - 1)) != 0)
+    return StrCat("a shuffle of width ", width);
+  if (operand < 0 || operand >= static_cast<int>(kLanes))
+    return StrCat("a shuffle's operand is ", operand, ", out of [0, 32)");
+  return "";
+}
 
 }  // namespace
 
@@ -106,6 +117,10 @@ struct BlockScheduler::Callbacks {
     thread.operand = operand;
     thread.width = width;
     thread.value = value;
+    if (const std::string wrong = WrongShuffle(record->thread % kLanes, mask, operand, width); !wrong.empty()) {
+      self.Fault(record->thread, wrong, thread.site);
+      Stop(self);
+    }
     self.Suspend();
     return thread.result;
   }
@@ -182,6 +197,11 @@ BlockScheduler::Fiber* BlockScheduler::TakeFiber() {
   auto fiber = std::make_unique<Fiber>();
   fiber->mapping = mapping;
   const uintptr_t stack = (reinterpret_cast<uintptr_t>(mapping) + kFiberStackBytes - 1) & ~(kFiberStackBytes - 1);
+  // A stack that overflows ends the program here, rather than go on in what lies below it.
+  if (mprotect(reinterpret_cast<void*>(stack), kGuardBytes, PROT_NONE) != 0) {
+    munmap(mapping, 2 * kFiberStackBytes);
+    return nullptr;
+  }
   fiber->record = new (reinterpret_cast<void*>(stack + kFiberStackBytes - sizeof(HostThread))) HostThread{};
   fiber->record->calls = Callbacks::kCalls;
   fiber->record->scheduler = this;
@@ -265,17 +285,11 @@ uint64_t BlockScheduler::ShuffledValue(uint32_t index) {
 
 bool BlockScheduler::OpenShuffle(uint32_t index) {
   const Thread& thread = threads_[index];
-  const uint32_t first = index / kLanes * kLanes, lane = index % kLanes;
+  const uint32_t first = index / kLanes * kLanes;
   const auto fault = [&](const std::string& text) {
     Fault(index, text, thread.site);
     return false;
   };
-  if ((thread.mask >> lane & 1) == 0)
-    return fault(absl::StrFormat("lane %u is not in the mask 0x%08x of its shuffle", lane, thread.mask));
-  if (thread.width < 1 || thread.width > static_cast<int32_t>(kLanes) || (thread.width & (thread.width - 1)) != 0)
-    return fault(StrCat("a shuffle of width ", thread.width));
-  if (thread.operand < 0 || thread.operand >= static_cast<int32_t>(kLanes))
-    return fault(StrCat("a shuffle's operand is ", thread.operand, ", out of [0, 32)"));
   for (uint32_t other = 0; other < kLanes; ++other) {
     if ((thread.mask >> other & 1) == 0) continue;
     if (first + other >= thread_count_)
@@ -363,6 +377,7 @@ void BlockScheduler::OpenBarrier() {
 void BlockScheduler::RunBlock(int64_t block) {
   block_ = block;
   threads_.assign(thread_count_, Thread());
+  for (auto& [key, region] : shared_) std::memset(region.begin(), kPoison, static_cast<size_t>(region.bytes()));
   check_->BeginBlock(block);
   while (true) {
     for (const uint32_t t : Order(thread_count_)) {

@@ -40,8 +40,11 @@ absl::StatusOr<void*> GuardedMemory::Take(size_t bytes) {
     if (mapping == MAP_FAILED) return exhausted();
     block.mapping = static_cast<char*>(mapping);
     block.begin = block.mapping + guard;
+    if (mprotect(block.begin, capacity, PROT_READ | PROT_WRITE) != 0) {
+      munmap(block.mapping, block.mapped_bytes);
+      return exhausted();
+    }
     size_class.blocks.push_back(block);
-    if (mprotect(block.begin, capacity, PROT_READ | PROT_WRITE) != 0) return exhausted();
   }
   return size_class.blocks[size_class.taken++].begin + kOffset;
 }

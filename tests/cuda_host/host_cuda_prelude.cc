@@ -57,15 +57,14 @@ float acosf(float); float atanf(float); float sinhf(float); float coshf(float); 
 float acoshf(float); float atanhf(float); float erff(float); float erfcf(float); float lgammaf(float);
 float floorf(float); float ceilf(float); float truncf(float); float rintf(float); float fabsf(float);
 float fmodf(float, float); float powf(float, float); float atan2f(float, float); float hypotf(float, float);
-float copysignf(float, float); float fmaxf(float, float); float fminf(float, float); float fmaf(float, float, float);
+float copysignf(float, float); float fmaf(float, float, float);
 double sqrt(double); double exp(double); double exp2(double); double expm1(double); double log(double);
 double log2(double); double log10(double); double log1p(double); double sin(double); double cos(double);
 double tan(double); double asin(double); double acos(double); double atan(double); double sinh(double);
 double cosh(double); double tanh(double); double asinh(double); double acosh(double); double atanh(double);
 double erf(double); double erfc(double); double lgamma(double); double floor(double); double ceil(double);
 double trunc(double); double rint(double); double fabs(double); double fmod(double, double); double pow(double, double);
-double atan2(double, double); double hypot(double, double); double copysign(double, double); double fmax(double, double);
-double fmin(double, double); double fma(double, double, double); double ldexp(double, int); int ilogb(double);
+double atan2(double, double); double hypot(double, double); double copysign(double, double); double fma(double, double, double); double ldexp(double, int); int ilogb(double);
 }
 )";
 
@@ -139,6 +138,12 @@ FL_HOST_INLINE long long __double2ll_rz(double a) {
   return a != a ? least : a >= 9223372036854775807.0 ? 9223372036854775807ll : a <= (double)least ? least : (long long)a;
 }
 FL_HOST_INLINE long long __float2ll_rz(float a) { return __double2ll_rz(a); }
+// The C library's give a NaN where one operand is a signalling one.
+#define FL_HOST_FMAX_FMIN(T, FMAX, FMIN)                                                                    \
+  FL_HOST_INLINE T FMAX(T a, T b) { return a != a ? b : b != b ? a : a == b ? (__builtin_signbit(a) ? b : a) : a > b ? a : b; } \
+  FL_HOST_INLINE T FMIN(T a, T b) { return a != a ? b : b != b ? a : a == b ? (__builtin_signbit(a) ? a : b) : a < b ? a : b; }
+FL_HOST_FMAX_FMIN(float, fmaxf, fminf)
+FL_HOST_FMAX_FMIN(double, fmax, fmin)
 FL_HOST_INLINE float rsqrtf(float a) { return (float)(1.0 / sqrt((double)a)); }
 FL_HOST_INLINE double rsqrt(double a) { return 1.0 / sqrt(a); }
 )";

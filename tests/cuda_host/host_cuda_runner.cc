@@ -55,6 +55,7 @@ absl::StatusOr<std::vector<Tensor>> HostCudaRunner::Run(const HostProgram& progr
   if (inputs.size() != plan.inputs.size())
     return Internal(StrCat("the plan has ", plan.inputs.size(), " inputs, ", inputs.size(), " tensors were given"));
   memory_.Reset();
+  MemoryCheck check;
   const std::vector<int64_t> element_bytes = ElementBytes(program);
   std::vector<MemoryRegion> regions;
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
@@ -92,7 +93,7 @@ absl::StatusOr<std::vector<Tensor>> HostCudaRunner::Run(const HostProgram& progr
       touched.push_back(&region);
     }
     FUSELINE_RETURN_IF_ERROR(scheduler_.Launch(*program.kernels[static_cast<size_t>(step.kernel)], arguments, step.dims,
-                                               order, touched, check_));
+                                               order, touched, check));
   }
   std::vector<Tensor> outputs(plan.outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o)
@@ -104,7 +105,7 @@ absl::StatusOr<std::vector<Tensor>> HostCudaRunner::Run(const HostProgram& progr
     if (outputs[o].size_bytes() != regions[b].bytes())
       return Internal(
           StrCat(regions[b].name(), " takes ", outputs[o].size_bytes(), " bytes, the plan says ", regions[b].bytes()));
-    if (const int64_t byte = check_.FirstUnwritten(regions[b]); byte >= 0)
+    if (const int64_t byte = check.FirstUnwritten(regions[b]); byte >= 0)
       return Internal(StrCat(regions[b].name(), ": no kernel writes byte ", byte, " of ", regions[b].bytes()));
     if (regions[b].bytes() > 0)
       std::memcpy(outputs[o].data(), regions[b].begin(), static_cast<size_t>(regions[b].bytes()));

@@ -32,7 +32,6 @@ class HostCudaRunner {
 
  private:
   GuardedMemory memory_;
-  MemoryCheck check_;
   BlockScheduler scheduler_;
 };
 

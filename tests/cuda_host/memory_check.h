@@ -3,8 +3,8 @@
 // A race: two threads of a block touch the same element, one of them writing, and no barrier stands between; or two
 // blocks of a launch do. It is found whatever order the threads run in. Shuffles order no memory.
 // The unit is a region's element: accesses to parts of one count as accesses to all of it.
-// Ownership: memory of regions is the caller's, and lives as long as they do. Thread-safety: none; one a host thread.
-// Tested by tests/cuda_host/memory_check_test.cc
+// Ownership: memory of regions is the caller's, and lives as long as they do. Thread-safety: none; one for each run of
+// a plan. Tested by tests/cuda_host/memory_check_test.cc
 #pragma once
 
 #include <array>
@@ -89,7 +89,7 @@ class MemoryCheck {
 
   std::vector<MemoryRegion*> regions_;
   std::array<MemoryRegion*, kRecent> recent_{};  // by site
-  uint32_t epoch_ = 0;                           // grows; a wrap, after weeks of barriers, would need a new object
+  uint32_t epoch_ = 0;                           // grows; 2^32 of them take an hour, a run of a plan far less
   uint32_t launch_epoch_ = 0;                    // the launch's first
   uint32_t block_epoch_ = 0;                     // the block's first
   uint32_t here_ = 0;                            // of the access being checked: its thread and site

@@ -1,5 +1,6 @@
 // Bugs planted in emitted kernels: each must be found, whatever order the threads run in, with a message that says
 // where. That the same kernels pass unchanged is checked beside it.
+#include <cstring>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -174,6 +175,56 @@ const PlantedBug kBugs[] = {
      "partial_at[warp] = at;",
      {"shared array 'partial'", "`value = partial["}},
 };
+
+// Loads and stores of every storage type, one element at a time and by vectors, are seen: each is found where it is
+// moved by one element.
+TEST(EveryAccessTest, IsCheckedWhateverItsTypeAndWidth) {
+  absl::StatusOr<std::unique_ptr<HostKernelCompiler>> compiler = HostKernelCompiler::Create();
+  if (!compiler.ok()) GTEST_SKIP() << compiler.status().message();
+  struct Variant {
+    std::string name;
+    HostProgram program;
+    std::string message;
+  };
+  std::vector<Variant> variants;
+  std::vector<KernelSource> sources;
+  for (const char* dtype : {"f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "bool"}) {
+    for (const char* copy : {"x", "%f"}) {
+      const absl::StatusOr<GeneratedCode> code = Generate(
+          StrCat("graph g(x: ", dtype, "[1000]) {\n  %f = flip(x) {dims = [0]}\n  return y = ", copy, "\n}\n"));
+      ASSERT_THAT(code, IsOk());
+      ASSERT_EQ(code->kernels.sources.size(), 1u);
+      for (const char* moved : {"", "in0", "out0"}) {
+        KernelSource source = code->kernels.sources[0];
+        if (moved[0] != '\0') {
+          const std::string given = StrCat("__restrict__ ", moved);
+          const size_t at = source.text.find(given);
+          ASSERT_NE(at, std::string::npos);
+          source.text.replace(at, given.size(), given + "_given");
+          const size_t body = source.text.find(" {\n", at) + 3;
+          source.text.insert(body, StrCat("  const auto ", moved, " = ", moved, "_given + 1;\n"));
+        }
+        sources.push_back(std::move(source));
+        variants.push_back({StrCat(dtype, " ", copy, " ", moved), {code->kernels.plan, {}}, moved});
+      }
+    }
+  }
+  const absl::StatusOr<std::vector<HostKernelPtr>> kernels = (*compiler)->Compile(sources);
+  ASSERT_THAT(kernels, IsOk());
+  for (size_t i = 0; i < variants.size(); ++i) {
+    Variant& variant = variants[i];
+    variant.program.kernels = {(*kernels)[i]};
+    const PlanTensor& input = variant.program.plan.inputs[0];
+    Tensor tensor = Tensor::Allocate(input.dtype, input.shape);
+    std::memset(tensor.data(), 1, static_cast<size_t>(tensor.size_bytes()));
+    const absl::Status status = HostCudaRunner().Run(variant.program, {tensor}, {}).status();
+    if (variant.message.empty()) {
+      EXPECT_THAT(status, IsOk()) << variant.name;
+    } else {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, StrCat("put '", variant.message, "'"))) << variant.name;
+    }
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(Kernels, PlantedBugsTest, ::testing::ValuesIn(kBugs),
                          [](const auto& info) { return info.param.name; });

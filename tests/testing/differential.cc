@@ -53,7 +53,8 @@ using Outputs = std::vector<Tensor>;
 std::optional<Mismatch> CheckSameBits(const Graph& graph, Numerics numerics,
                                       const std::map<EngineKind, Outputs>& results) {
   const std::pair<EngineKind, EngineKind> pairs[] = {{EngineKind::kCpu, EngineKind::kCpuUnfused},
-                                                     {EngineKind::kCuda, EngineKind::kCudaUnfused}};
+                                                     {EngineKind::kCuda, EngineKind::kCudaUnfused},
+                                                     {EngineKind::kCudaHost, EngineKind::kCudaHostUnfused}};
   for (const auto& [fused, unfused] : pairs) {
     const auto a = results.find(fused), b = results.find(unfused);
     if (a == results.end() || b == results.end()) continue;

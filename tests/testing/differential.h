@@ -33,8 +33,8 @@ struct CheckCounts {
   double checked_outputs = 0;  // outputs weighted with the share of their elements that are compared in earnest
 };
 
-// The first mismatch. Pointwise graphs of f32 and f64 must give the same bits on `cpu` and `cpu_unfused` (and on `cuda`
-// and `cuda_unfused`), whatever the distance from the reference.
+// The first mismatch. Pointwise graphs of f32 and f64 must give the same bits on `cpu` and `cpu_unfused` (and so on),
+// whatever the distance from the reference.
 std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs,
                                    const CheckOptions& options, CheckCounts* counts = nullptr);
 

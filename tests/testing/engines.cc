@@ -18,9 +18,11 @@ constexpr std::pair<EngineKind, std::string_view> kNames[] = {{EngineKind::kRefe
                                                               {EngineKind::kCpuUnfused, "cpu_unfused"},
                                                               {EngineKind::kCuda, "cuda"},
                                                               {EngineKind::kCudaUnfused, "cuda_unfused"},
-                                                              {EngineKind::kCudaHost, "cuda_host"}};
+                                                              {EngineKind::kCudaHost, "cuda_host"},
+                                                              {EngineKind::kCudaHostUnfused, "cuda_host_unfused"}};
 
 bool IsCuda(EngineKind kind) { return kind == EngineKind::kCuda || kind == EngineKind::kCudaUnfused; }
+bool IsCudaHost(EngineKind kind) { return kind == EngineKind::kCudaHost || kind == EngineKind::kCudaHostUnfused; }
 
 }  // namespace
 
@@ -54,7 +56,7 @@ const TargetInfo* EngineSet::FindTarget(EngineKind kind) const {
 
 absl::Status EngineSet::CanRun(EngineKind kind) const {
   if (kind == EngineKind::kReference) return absl::OkStatus();
-  if (kind == EngineKind::kCudaHost) return host_cuda_.status();
+  if (IsCudaHost(kind)) return host_cuda_.status();
   const TargetInfo* target = FindTarget(kind);
   if (target != nullptr && target->can_compile && target->can_execute) return absl::OkStatus();
   return MakeError(
@@ -63,7 +65,7 @@ absl::Status EngineSet::CanRun(EngineKind kind) const {
 }
 
 Target EngineSet::TargetOf(EngineKind kind) const {
-  if (kind == EngineKind::kCudaHost) return cuda_host::HostCudaEngine::target();
+  if (IsCudaHost(kind)) return cuda_host::HostCudaEngine::target();
   const TargetInfo* target = kind == EngineKind::kReference ? nullptr : FindTarget(kind);
   return target == nullptr ? Target::Cpu() : target->target;
 }
@@ -71,9 +73,9 @@ Target EngineSet::TargetOf(EngineKind kind) const {
 absl::StatusOr<std::vector<Tensor>> EngineSet::Run(EngineKind kind, const Graph& graph,
                                                    const std::vector<Tensor>& inputs, CompileOptions options) {
   if (kind == EngineKind::kReference) return reference::Interpret(graph, inputs, options);
-  if (kind == EngineKind::kCudaHost) {
+  if (IsCudaHost(kind)) {
     FUSELINE_RETURN_IF_ERROR(host_cuda_.status());
-    options.fuse = true;
+    options.fuse = !IsUnfused(kind);
     return (*host_cuda_)->Run(graph, inputs, options);
   }
   CompileRequest request;

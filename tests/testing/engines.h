@@ -18,12 +18,14 @@
 
 namespace fuseline::testing {
 
-enum class EngineKind : uint8_t { kReference, kCpu, kCpuUnfused, kCuda, kCudaUnfused, kCudaHost };
+enum class EngineKind : uint8_t { kReference, kCpu, kCpuUnfused, kCuda, kCudaUnfused, kCudaHost, kCudaHostUnfused };
 
-// "reference", "cpu", "cpu_unfused", "cuda", "cuda_unfused", "cuda_host".
+// "reference", "cpu", "cpu_unfused", "cuda", "cuda_unfused", "cuda_host", "cuda_host_unfused".
 std::string_view EngineName(EngineKind kind);
 std::optional<EngineKind> ParseEngineKind(std::string_view name);
-inline bool IsUnfused(EngineKind kind) { return kind == EngineKind::kCpuUnfused || kind == EngineKind::kCudaUnfused; }
+inline bool IsUnfused(EngineKind kind) {
+  return kind == EngineKind::kCpuUnfused || kind == EngineKind::kCudaUnfused || kind == EngineKind::kCudaHostUnfused;
+}
 
 class EngineSet {
  public:
