@@ -54,8 +54,12 @@ absl::StatusOr<v1::ExecuteResponse> ExecuteHandler::Execute(const std::shared_pt
   FUSELINE_RETURN_IF_ERROR(run.Prepare());
   FUSELINE_RETURN_IF_ERROR(run.Run());
   v1::ExecuteResponse response = run.Response();
-  for (size_t i = 0; i < run.outputs().size(); ++i)
-    EncodeTensor(run.outputs()[i], response.mutable_outputs(static_cast<int>(i))->mutable_tensor());
+  for (size_t i = 0; i < run.outputs().size(); ++i) {
+    const Tensor& output = run.outputs()[i];
+    response.mutable_outputs(static_cast<int>(i))
+        ->mutable_tensor()
+        ->set_data(output.data(), static_cast<size_t>(output.size_bytes()));
+  }
   return response;
 }
 

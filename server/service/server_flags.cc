@@ -1,6 +1,7 @@
 #include "server/service/server_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <sstream>
@@ -24,6 +25,10 @@ struct RawFlags {
   int64_t max_constant_mb = 256;
   int64_t max_message_mb = 512;
   int max_queue = 1024;
+  int64_t tensor_store_mb = 8 << 10;
+  int64_t tensor_quota_mb = 8 << 10;
+  int64_t tensor_lease_seconds = 3600;
+  int64_t tensor_max_lease_seconds = 7 * 86400;
   int64_t drain_seconds = 30;
   int64_t compile_seconds = 60;
   int64_t compile_memory_mb = 4096;
@@ -93,6 +98,18 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
                "use the CUDA devices that the driver shows, or none of them [cuda]");
   for (const char* name : {"--cpu_devices", "--cpu_threads", "--cuda"}) app.get_option(name)->group("Devices");
 
+  number("--tensor_store_mb", raw.tensor_store_mb, 0, kMaxMb, "tensors kept between calls, of all owners, MiB");
+  number("--tensor_quota_mb", raw.tensor_quota_mb, 0, kMaxMb, "tensors kept between calls, of one owner, MiB");
+  number("--max_tensors", flags.engine.tensors.max_tensors, 0, kMaxCount - 1, "most tensors kept, of all owners");
+  number("--tensor_lease_seconds", raw.tensor_lease_seconds, 1, 10 * 365 * 86400,
+         "how long a tensor is kept without use, where the client does not say, seconds");
+  number("--tensor_max_lease_seconds", raw.tensor_max_lease_seconds, 1, 10 * 365 * 86400,
+         "the most that a client may ask for, seconds");
+  for (const char* name : {"--tensor_store_mb", "--tensor_quota_mb", "--max_tensors", "--tensor_lease_seconds",
+                           "--tensor_max_lease_seconds"}) {
+    app.get_option(name)->group("Kept tensors");
+  }
+
   number("--max_nodes", flags.engine.limits.max_nodes, 1, kMaxCount - 1, "most nodes of a graph");
   number("--max_rank", flags.engine.limits.max_rank, 0, 64, "most dims of a tensor");
   number("--max_elements", flags.engine.limits.max_elements, 1, int64_t{1} << 44, "most elements of a tensor");
@@ -146,6 +163,10 @@ FlagsOutcome ParseServerFlags(int argc, const char* const* argv, const std::stri
   flags.engine.cache_memory_bytes = raw.cache_memory_mb * kMiB;
   flags.engine.cache_disk_bytes = raw.cache_disk_mb * kMiB;
   flags.engine.limits.max_constant_bytes = raw.max_constant_mb * kMiB;
+  flags.engine.tensors.capacity_bytes = raw.tensor_store_mb * kMiB;
+  flags.engine.tensors.owner_quota_bytes = raw.tensor_quota_mb * kMiB;
+  flags.engine.tensors.default_lease = absl::Seconds(raw.tensor_lease_seconds);
+  flags.engine.tensors.max_lease = absl::Seconds(std::max(raw.tensor_max_lease_seconds, raw.tensor_lease_seconds));
   flags.engine.executor.max_queue = raw.max_queue;
   flags.engine.compiler_workers.time_limit = absl::Seconds(raw.compile_seconds);
   flags.engine.compiler_workers.memory_limit_bytes = raw.compile_memory_mb * kMiB;

@@ -45,6 +45,10 @@ TEST(ServerFlagsTest, NoFlagsGiveTheDocumentedDefaults) {
   EXPECT_TRUE(flags.compiler_workers);
   EXPECT_EQ(flags.engine.compiler_workers.time_limit, absl::Seconds(60));
   EXPECT_EQ(flags.engine.compiler_workers.memory_limit_bytes, 4ll << 30);
+  EXPECT_EQ(flags.engine.tensors.capacity_bytes, executor::TensorStoreOptions().capacity_bytes);
+  EXPECT_EQ(flags.engine.tensors.owner_quota_bytes, executor::TensorStoreOptions().owner_quota_bytes);
+  EXPECT_EQ(flags.engine.tensors.default_lease, executor::TensorStoreOptions().default_lease);
+  EXPECT_EQ(flags.engine.tensors.max_lease, executor::TensorStoreOptions().max_lease);
   EXPECT_EQ(flags.engine.limits.max_nodes, GraphLimits().max_nodes);
   EXPECT_EQ(flags.engine.limits.max_constant_bytes, GraphLimits().max_constant_bytes);
   EXPECT_EQ(flags.log_level, LogLevel::kInfo);
@@ -68,6 +72,11 @@ TEST(ServerFlagsTest, EveryFlagArrives) {
                                       "--cpu_devices=4",
                                       "--cpu_threads=5",
                                       "--no-cuda",
+                                      "--tensor_store_mb=14",
+                                      "--tensor_quota_mb=15",
+                                      "--max_tensors=16",
+                                      "--tensor_lease_seconds=17",
+                                      "--tensor_max_lease_seconds=18",
                                       "--max_nodes=6",
                                       "--max_rank=7",
                                       "--max_elements=8",
@@ -93,6 +102,11 @@ TEST(ServerFlagsTest, EveryFlagArrives) {
   EXPECT_EQ(flags.engine.executor.cpu_devices, 4);
   EXPECT_EQ(flags.engine.executor.cpu_threads, 5);
   EXPECT_FALSE(flags.engine.executor.use_cuda);
+  EXPECT_EQ(flags.engine.tensors.capacity_bytes, 14 << 20);
+  EXPECT_EQ(flags.engine.tensors.owner_quota_bytes, 15 << 20);
+  EXPECT_EQ(flags.engine.tensors.max_tensors, 16);
+  EXPECT_EQ(flags.engine.tensors.default_lease, absl::Seconds(17));
+  EXPECT_EQ(flags.engine.tensors.max_lease, absl::Seconds(18));
   EXPECT_EQ(flags.engine.limits.max_nodes, 6);
   EXPECT_EQ(flags.engine.limits.max_rank, 7);
   EXPECT_EQ(flags.engine.limits.max_elements, 8);

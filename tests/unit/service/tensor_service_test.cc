@@ -293,6 +293,7 @@ TEST_F(TensorServiceTest, RunTakesKeptTensorsAndKeepsOutputs) {
   response = handler_.Execute(next, Owner("ann"));
   ASSERT_OK(response);
   ASSERT_EQ(response->outputs_size(), 1);
+  EXPECT_THAT(response->outputs(0).tensor().shape(), ::testing::ElementsAre(4));
   EXPECT_EQ(response->outputs(0).tensor().data(), Vector({1, 2, 3, 4}).bytes());
   EXPECT_EQ(response->kept(0).handle(), "again");
 }
