@@ -63,9 +63,14 @@ bool HoldsConstant(const Node& node) { return node.op == "constant"; }
 
 absl::Status CheckConstantData(const Node& node, const TensorType& type) {
   const std::string& bytes = *node.constant_bytes;
-  if (static_cast<int64_t>(bytes.size()) != type.size_bytes()) {
-    return TypeError(StrCat("data has ", static_cast<int64_t>(bytes.size()) / DTypeSizeBytes(type.dtype), " elements, ",
-                            type.ToString(), " has ", type.element_count()));
+  const auto size = static_cast<int64_t>(bytes.size());
+  const int64_t element_bytes = DTypeSizeBytes(type.dtype);
+  if (size % element_bytes != 0) {
+    return TypeError(StrCat("data has ", size, " bytes, ", type.ToString(), " has ", type.size_bytes()));
+  }
+  if (size != type.size_bytes()) {
+    return TypeError(
+        StrCat("data has ", size / element_bytes, " elements, ", type.ToString(), " has ", type.element_count()));
   }
   // Any other byte would be a bool that is neither true nor false to generated code.
   if (IsBool(type.dtype) && std::any_of(bytes.begin(), bytes.end(), [](char c) { return c != 0 && c != 1; })) {

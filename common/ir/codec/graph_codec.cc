@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "common/ir/value_names.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "fuseline/v1/graph.pb.h"
@@ -102,6 +103,10 @@ absl::StatusOr<TensorType> TypeFromProto(const v1::TensorType& proto, const std:
         break;
       case v1::Dim::kSymbol:
         if (dim.symbol().empty()) return Malformed(subject, absl::StrCat("'", subject, "': a dim's symbol is empty"));
+        if (!IsValidName(dim.symbol())) {
+          return InvalidArgument(ErrorReason::kGraphStructure, subject,
+                                 absl::StrCat("'", subject, "': symbol '", dim.symbol(), "' is not a name"));
+        }
         type.dims.push_back(Dim::Symbol(dim.symbol()));
         break;
       case v1::Dim::KIND_NOT_SET:
@@ -151,8 +156,10 @@ absl::StatusOr<AttrValue> AttributeFromProto(const v1::Attribute& proto, const s
     case v1::Attribute::kStringValue:
       return AttrValue(proto.string_value());
     case v1::Attribute::kDtypeValue: {
-      FUSELINE_ASSIGN_OR_RETURN(const DType dtype, DTypeFromProto(proto.dtype_value(), subject));
-      return AttrValue(dtype);
+      const absl::StatusOr<DType> dtype = DTypeFromProto(proto.dtype_value(), name);
+      if (!dtype.ok())
+        return Malformed(subject, absl::StrCat("node '", subject, "': attribute ", dtype.status().message()));
+      return AttrValue(*dtype);
     }
     case v1::Attribute::kIntList:
       return AttrValue(std::vector<int64_t>(proto.int_list().values().begin(), proto.int_list().values().end()));
