@@ -167,13 +167,7 @@ class CudaDevice : public Device {
   Target target() const override { return target_; }
   int64_t memory_bytes() const override { return context_->memory_bytes(); }
   MemoryUsage memory_usage() const override { return {context_->used_bytes(), context_->reserved_bytes()}; }
-  // A cubin runs on its own architecture and, within the same major one, on newer minors; an architecture-specific one
-  // on its own alone.
-  bool CanRun(const Target& target) const override {
-    if (!target.is_cuda()) return false;
-    if (target.arch_specific) return target.sm == target_.sm;
-    return target.sm / 10 == target_.sm / 10 && target.sm <= target_.sm;
-  }
+  bool CanRun(const Target& target) const override { return RunsCodeFor(target_, target); }
 
   absl::StatusOr<LoadedArtifactPtr> Load(ArtifactPtr artifact) override {
     if (!CanRun(artifact->target)) {
@@ -382,26 +376,43 @@ class CudaDevice : public Device {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Device>> OpenCudaDevices(std::string& why) {
-  std::vector<std::unique_ptr<Device>> devices;
+bool RunsCodeFor(const Target& device, const Target& code) {
+  if (!device.is_cuda() || !code.is_cuda()) return device == code;
+  if (code.arch_specific) return code.sm == device.sm;
+  return code.sm / 10 == device.sm / 10 && code.sm <= device.sm;
+}
+
+int CountCudaDevices(std::string& why) {
   const absl::StatusOr<std::shared_ptr<const CudaDriver>> driver = LoadCudaDriver();
   if (!driver.ok()) {
     why = std::string(driver.status().message());
-    return devices;
+    return 0;
   }
   int count = 0;
   if (const absl::Status status = (*driver)->Check((*driver)->DeviceGetCount(&count), "cuDeviceGetCount");
       !status.ok()) {
     why = std::string(status.message());
-    return devices;
+    return 0;
   }
-  if (count == 0) why = "the NVIDIA driver shows no GPU";
+  if (count <= 0) why = "the NVIDIA driver shows no GPU";
+  return std::max(count, 0);
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int ordinal) {
+  FUSELINE_ASSIGN_OR_RETURN(std::shared_ptr<const CudaDriver> driver, LoadCudaDriver());
+  FUSELINE_ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context, CudaContext::Open(std::move(driver), ordinal));
+  return std::make_unique<CudaDevice>(std::move(context));
+}
+
+std::vector<std::unique_ptr<Device>> OpenCudaDevices(std::string& why) {
+  std::vector<std::unique_ptr<Device>> devices;
+  const int count = CountCudaDevices(why);
   for (int ordinal = 0; ordinal < count; ++ordinal) {
-    absl::StatusOr<std::shared_ptr<CudaContext>> context = CudaContext::Open(*driver, ordinal);
-    if (context.ok()) {
-      devices.push_back(std::make_unique<CudaDevice>(*std::move(context)));
+    absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice(ordinal);
+    if (device.ok()) {
+      devices.push_back(*std::move(device));
     } else {
-      StrAppend(&why, why.empty() ? "" : "; ", "GPU ", ordinal, ": ", std::string(context.status().message()));
+      StrAppend(&why, why.empty() ? "" : "; ", "GPU ", ordinal, ": ", std::string(device.status().message()));
     }
   }
   return devices;

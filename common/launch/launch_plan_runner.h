@@ -71,9 +71,17 @@ class Device {
   virtual absl::Status Reset() { return absl::OkStatus(); }
 };
 
+// Whether a device of target `device` runs code compiled for `code`: a cubin runs on its own architecture and, within
+// the same major one, on newer minors; an architecture-specific one on its own alone.
+bool RunsCodeFor(const Target& device, const Target& code);
+
 // The CUDA devices that the driver shows (libcuda.so.1, loaded when first needed); empty and `why` filled in where
 // there is none.
 std::vector<std::unique_ptr<Device>> OpenCudaDevices(std::string& why);
+// How many there are, without opening one; 0 and `why` filled in where there is none.
+int CountCudaDevices(std::string& why);
+// One of them.
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int ordinal);
 // A CPU device that runs kernels on up to `threads` threads of its own pool (0: one for each core).
 std::unique_ptr<Device> OpenCpuDevice(int threads);
 

@@ -143,7 +143,7 @@ class Executor::Impl {
         options.cpu_threads > 0 ? options.cpu_threads : std::max(1, cores / std::max(1, options.cpu_devices));
     std::vector<std::unique_ptr<launch::Device>> devices;
     if (options.use_cuda) {
-      devices = launch::OpenCudaDevices(why_no_cuda_);
+      devices = options.open_cuda ? options.open_cuda(why_no_cuda_) : launch::OpenCudaDevices(why_no_cuda_);
     } else {
       why_no_cuda_ = "CUDA devices are switched off";
     }

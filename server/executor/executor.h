@@ -45,6 +45,9 @@ struct ExecutorOptions {
   bool use_cuda = true;
   int max_queue = 256;  // waiting executions for each device; more: RESOURCE_EXHAUSTED (kQueueFull)
   RebuildOptions rebuild;
+  // Where CUDA devices come from: `why` is filled in where there are none. Empty: launch::OpenCudaDevices, which can't
+  // be rebuilt in this process once one is lost; see server/device_worker.
+  std::function<std::vector<std::unique_ptr<launch::Device>>(std::string& why)> open_cuda;
   // For tests: puts a device of the caller's around each one that is opened. `ordinal`: among this executor's.
   std::function<std::unique_ptr<launch::Device>(std::unique_ptr<launch::Device>, int ordinal)> wrap_device;
 };
