@@ -29,7 +29,7 @@ enum class ErrorReason : int {
   kDraining = 12,           // UNAVAILABLE
   kNoHealthyDevice = 13,    // UNAVAILABLE
   kInternalInvariant = 14,  // INTERNAL: a bug of ours
-  kCompilerFailed = 15,     // INTERNAL: the compiler rejected generated code, crashed or timed out
+  kCompilerFailed = 15,     // INTERNAL: it rejected our code, crashed or timed out; others: it could not be started
   kDataLoss = 16,           // DATA_LOSS
   kHandleUnknown = 17,      // NOT_FOUND
   kCancelled = 18,          // CANCELLED or DEADLINE_EXCEEDED
