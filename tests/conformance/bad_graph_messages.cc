@@ -174,7 +174,7 @@ std::vector<BadInput> BadGraphMessages() {
           absl::StrCat(
               R"(inputs { name: "x" type { dtype: DATA_TYPE_I32 dims { size: 4 } } } nodes { op: "clamp" attributes { key: "max" value { float_value: inf } } operands { value_name: "x" } results { name: "a" } } )",
               kY),
-          ErrorReason::kGraphTypeMismatch, "node '%a': clamp: attribute 'max': literal inf does not fit i32"),
+          ErrorReason::kGraphTypeMismatch, "node '%a': clamp: attribute 'max'"),
       Graph("data of an op that is no constant",
             absl::StrCat(
                 kX, R"(nodes { op: "neg" operands { value_name: "x" } constant_data: "1234" results { name: "a" } } )",

@@ -27,6 +27,7 @@ inline constexpr int64_t kMaxElements = int64_t{1} << 20;
 inline constexpr int64_t kMaxConstantBytes = 4096;
 inline constexpr int64_t kMaxTextBytes = int64_t{64} << 10;
 inline constexpr int64_t kMaxMessageBytes = int64_t{1} << 20;
+inline constexpr int64_t kTensorQuotaBytes = 64 << 10;
 
 std::vector<BadInput> BadGraphSyntax();     // bad_graph_texts.cc
 std::vector<BadInput> BadGraphStructure();  // bad_graph_texts.cc
@@ -34,6 +35,7 @@ std::vector<BadInput> BadTypes();           // bad_types.cc
 std::vector<BadInput> BadGraphMessages();   // bad_graph_messages.cc
 std::vector<BadInput> BadRequests();        // bad_requests.cc
 std::vector<BadInput> BadTensors();         // bad_tensors.cc
+std::vector<BadInput> BadStreams();         // bad_streams.cc
 
 // The code that goes with the reason, as docs/errors.md has it.
 absl::StatusCode CodeOf(ErrorReason reason);
@@ -45,6 +47,9 @@ BadInput CompileText(std::string_view name, std::string_view text, ErrorReason r
 // Messages in protobuf's text form, of the method's request type ("CompileService.Compile").
 BadInput Request(std::string_view name, std::string_view method, const std::vector<std::string>& messages,
                  ErrorReason reason, std::string_view error);
+
+// The handle of a kept tensor, i32[2], that every row finds there.
+inline constexpr char kTakenHandle[] = "taken";
 
 // A graph that is right: y = 2 x + 1 of x: f32[4]. As the field graph_text of a spec.
 std::string GoodText();

@@ -81,6 +81,7 @@ class BadInputsTest : public ::testing::Test {
                       .max_elements = kMaxElements,
                       .max_constant_bytes = kMaxConstantBytes,
                       .max_text_bytes = kMaxTextBytes};
+    options.tensors.owner_quota_bytes = kTensorQuotaBytes;
     absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(options);
     ASSERT_OK(engine);
     engine_ = *std::move(engine);
@@ -153,6 +154,17 @@ TEST_F(BadInputsTest, GraphsOfWrongTypesAreRefused) { Check(BadTypes()); }
 TEST_F(BadInputsTest, MalformedMessagesAreRefused) { Check(BadGraphMessages()); }
 TEST_F(BadInputsTest, WrongRequestsAreRefused) { Check(BadRequests()); }
 TEST_F(BadInputsTest, WrongTensorsAreRefused) { Check(BadTensors()); }
+TEST_F(BadInputsTest, WrongStreamsAreRefused) {
+  const BadInput put = Request("taken", "ExecuteService.PutTensor",
+                               {absl::StrCat("header { handle: '", kTakenHandle, "' dtype: DATA_TYPE_I32 shape: 2 }"),
+                                "chunk { data: '01234567' }"},
+                               ErrorReason::kUnspecified, "");
+  ASSERT_OK(Send(channel_, put.method, put.messages));
+  Check(BadStreams());
+  // None has left anything behind.
+  EXPECT_EQ(engine_->tensors().stats().tensors, 1);
+  EXPECT_EQ(engine_->tensors().stats().size_bytes, 8);
+}
 
 TEST_F(BadInputsTest, MessagesOverTheLimitAreRefused) {
   v1::ExecuteRequest request;
