@@ -1,7 +1,7 @@
 // One device of an executor with all that belongs to it: its queue, what is loaded on it, the kept tensors that have
 // copies on it, its health and its counters. Every call of the device goes through here, so that a loss is noticed.
 // Errors: as launch::Device. Thread-safety: thread-safe; the calls of the device are made by holders of a Use.
-// Tested by tests/unit/server/executor_test.cc
+// Tested by tests/unit/server/executor_faults_test.cc and kept_tensors_test.cc
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // A kept tensor: where its data lies. Only server/executor looks inside.
 // Host data, once there, stays: it is the master that device copies can be made from again. A tensor without it lies on
 // one device (a kept result) and is lost with that device. Ownership: blocks are shared with the runs that read them,
-// so a copy can be dropped at any time. Thread-safety: thread-safe. Tested by tests/unit/server/stored_tensor_test.cc
+// so a copy can be dropped at any time. Thread-safety: thread-safe. Tested by tests/unit/server/kept_tensors_test.cc
 #pragma once
 
 #include <atomic>
