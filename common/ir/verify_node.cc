@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "common/ir/attr_values.h"
+#include "common/ir/number_text.h"
 #include "common/ir/op_table.h"
 #include "common/ir/type_limits.h"
 #include "common/status/error.h"
@@ -92,6 +93,24 @@ void NormalizeLiteral(DType dtype, Literal& literal) {
   }
 }
 
+// Attributes become constants of the dtype that the op computes in, so they are held to what holds for literals.
+absl::Status CheckFloatAttrs(const Node& node, const OpDef& def, DType dtype) {
+  if (GetDTypeKind(dtype) != DTypeKind::kFloat) return absl::OkStatus();  // the type rule speaks of those
+  for (const AttrSpec& spec : def.attrs) {
+    if (spec.type != AttrType::kFloat && spec.type != AttrType::kScalar) continue;
+    const auto it = node.attrs.find(std::string_view(spec.name));
+    const double* value = it == node.attrs.end() ? nullptr : std::get_if<double>(&it->second);
+    if (value == nullptr) continue;
+    Literal literal;
+    literal.kind = Literal::Kind::kFloat;
+    literal.f = *value;
+    if (CheckLiteral(literal, ComputeDType(dtype)).ok()) continue;
+    return TypeError(StrCat("attribute '", spec.name, "': ", LiteralText(literal), " does not fit ",
+                            std::string(DTypeName(ComputeDType(dtype)))));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckNodeStructure(Node& node) {
@@ -140,6 +159,7 @@ absl::StatusOr<std::vector<TensorType>> InferNodeTypes(const Graph& graph, Node&
     FUSELINE_RETURN_IF_ERROR(CheckLiteral(operand.literal, args.operands[i].dtype));
     NormalizeLiteral(args.operands[i].dtype, operand.literal);
   }
+  if (literal_dtype.has_value()) FUSELINE_RETURN_IF_ERROR(CheckFloatAttrs(node, def, *literal_dtype));
   FUSELINE_ASSIGN_OR_RETURN(std::vector<TensorType> results, def.infer(args));
   if (static_cast<int64_t>(results.size()) != def.results)
     return Internal("the type rule gives another number of results");

@@ -69,7 +69,7 @@ absl::Status RunBoth(EngineSet& engines, const Graph& graph, const CaseFile& fil
   request.graph = graph;
   request.symbols = file.symbols;
   request.options = file.options;
-  FUSELINE_ASSIGN_OR_RETURN(ExecuteResult executed, engines.engine().Execute(request, inputs, {}));
+  FUSELINE_ASSIGN_OR_RETURN(ExecuteResult executed, engines.engine().Execute(request, executor::Arguments(inputs), {}));
   *got = std::move(executed.execution.outputs);
   if (std::none_of(file.outputs.begin(), file.outputs.end(),
                    [](const CaseOutput& output) { return output.reference; })) {

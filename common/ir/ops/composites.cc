@@ -10,6 +10,7 @@
 #include "common/ir/graph_builder.h"
 #include "common/ir/ops/op_rows.h"
 #include "common/ir/ops/type_rules.h"
+#include "common/status/error.h"
 #include "common/status/status_macros.h"
 
 namespace fuseline::ops {
@@ -150,6 +151,22 @@ Types FloatReductionRule(const InferArgs& args) {
   FUSELINE_RETURN_IF_ERROR(CheckDType(args.operands[0].dtype, DTypeSet::kFloats));
   FUSELINE_ASSIGN_OR_RETURN(const Shape shape, ReducedShape(args));
   return std::vector<TensorType>{TensorType::Make(args.operands[0].dtype, shape)};
+}
+
+// The root of p is a power of 1 / p, which must be a number of the dtype too.
+Types NormRule(const InferArgs& args) {
+  FUSELINE_ASSIGN_OR_RETURN(std::vector<TensorType> types, FloatReductionRule(args));
+  const auto it = args.attrs.find(std::string_view("p"));
+  const double* p = it == args.attrs.end() ? nullptr : std::get_if<double>(&it->second);
+  Literal inverse;
+  inverse.kind = Literal::Kind::kFloat;
+  inverse.f = p == nullptr || *p == 0 ? 0 : 1.0 / *p;
+  if (std::isinf(inverse.f) || !CheckLiteral(inverse, ComputeDType(args.operands[0].dtype)).ok()) {
+    return InvalidArgument(ErrorReason::kGraphTypeMismatch, "",
+                           absl::StrCat("attribute 'p': 1 / ", *p, " does not fit ",
+                                        std::string(DTypeName(ComputeDType(args.operands[0].dtype)))));
+  }
+  return types;
 }
 
 Values DecomposeMean(GraphBuilder& builder, const Node& node, absl::Span<const ValueId> operands) {
@@ -437,8 +454,7 @@ void AddCompositeRows(std::vector<OpDef>& rows) {
   AddRow(rows, "var", 1, 1, FloatReductionRule, DecomposeVar, {dims, keepdim, correction});
   AddRow(rows, "std", 1, 1, FloatReductionRule, DecomposeStd, {dims, keepdim, correction});
   AddRow(rows, "logsumexp", 1, 1, FloatReductionRule, DecomposeLogsumexp, {dims, keepdim});
-  AddRow(rows, "norm", 1, 1, FloatReductionRule, DecomposeNorm,
-         {dims, keepdim, {"p", AttrType::kFloat, false, AttrValue(2.0)}});
+  AddRow(rows, "norm", 1, 1, NormRule, DecomposeNorm, {dims, keepdim, {"p", AttrType::kFloat, false, AttrValue(2.0)}});
   AddRow(rows, "softmax", 1, 1, SoftmaxRule, DecomposeSoftmax<false>, {dim});
   AddRow(rows, "log_softmax", 1, 1, SoftmaxRule, DecomposeSoftmax<true>, {dim});
   AddRow(rows, "layer_norm", 1, 3, LayerNormRule, DecomposeLayerNorm, {dims, eps});
