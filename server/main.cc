@@ -26,6 +26,7 @@ namespace {
 
 using fuseline::service::Logger;
 using fuseline::service::LogLevel;
+using fuseline::service::LineFile;
 using fuseline::service::Server;
 using fuseline::service::ServerFlags;
 
@@ -59,7 +60,17 @@ void LogTargets(const Logger& logger, const fuseline::Engine& engine) {
 }
 
 int Run(ServerFlags flags, const sigset_t& signals) {
-  const Logger logger(flags.log_format, flags.log_level);
+  std::unique_ptr<LineFile> access_log;
+  if (!flags.access_log.empty()) {
+    absl::StatusOr<std::unique_ptr<LineFile>> opened = LineFile::Open(flags.access_log);
+    if (!opened.ok()) {
+      Logger(flags.log_format, flags.log_level)
+          .Log(LogLevel::kError, "access-log-failed", {{"message", std::string(opened.status().message())}});
+      return 1;
+    }
+    access_log = *std::move(opened);
+  }
+  const Logger logger(flags.log_format, flags.log_level, std::move(access_log));
   const auto fail = [&](const std::string& event, const absl::Status& status) {
     logger.Log(LogLevel::kError, event, {{"message", std::string(status.message())}});
     return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
@@ -82,10 +93,16 @@ int Run(ServerFlags flags, const sigset_t& signals) {
   }
   logger.Log(
       LogLevel::kInfo, "serving",
-      {{"address", (*server)->address()}, {"version", flags.server.version}, {"cache_dir", flags.engine.cache_dir}});
+      {{"address", (*server)->address()}, {"version", flags.server.version}, {"cache_dir", flags.engine.cache_dir},
+       {"metrics_port", absl::StrCat((*server)->metrics_port())}});
 
   int signal = 0;
-  while (signal == 0) signal = WaitForSignal(signals, absl::Hours(1));
+  while (signal == 0) {
+    signal = WaitForSignal(signals, absl::Hours(1));
+    if (signal != SIGHUP) continue;
+    logger.ReopenAccessLog();
+    signal = 0;
+  }
   logger.Log(
       LogLevel::kInfo, "draining",
       {{"signal", absl::StrCat(signal)}, {"drain_seconds", absl::StrCat(absl::ToInt64Seconds(flags.drain_time))}});
@@ -99,7 +116,8 @@ int Run(ServerFlags flags, const sigset_t& signals) {
   const absl::Time limit = absl::Now() + flags.drain_time + kOvertime;
   while (!drained.WaitForNotificationWithTimeout(absl::Milliseconds(20))) {
     // A second signal means now. What still runs can't be interrupted (a compiler), so the process ends under it.
-    if (WaitForSignal(signals, absl::ZeroDuration()) == 0 && absl::Now() < limit) continue;
+    const int second = WaitForSignal(signals, absl::ZeroDuration());
+    if ((second == 0 || second == SIGHUP) && absl::Now() < limit) continue;
     logger.Log(LogLevel::kError, "drain-abandoned", {});
     std::_Exit(1);
   }
@@ -120,6 +138,7 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   // Protobuf would write a line for each malformed string that a client sends.
+  sigaddset(&signals, SIGHUP);
   google::protobuf::SetLogHandler(nullptr);
 
   fuseline::service::FlagsOutcome outcome = fuseline::service::ParseServerFlags(argc, argv, FUSELINE_VERSION);

@@ -192,6 +192,7 @@ class EngineImpl final : public Engine {
     EngineInfo info;
     info.devices = executor_->Devices();
     info.compiler_identity = kCodeGeneratorDigest;
+    info.compilers = {{"nvrtc", nvrtc_->workers()}, {"host", host_->workers()}};
     const auto add = [&](const Target& target) {
       for (const TargetInfo& t : info.targets) {
         if (t.target == target) return;

@@ -78,11 +78,17 @@ struct TargetInfo {
   std::string reason;  // why not, and what to install
 };
 
+struct CompilerInfo {
+  std::string name;  // "nvrtc", "host"
+  compiler::WorkerStats workers;
+};
+
 struct EngineInfo {
   std::vector<TargetInfo> targets;
   std::vector<executor::DeviceInfo> devices;
   std::string compiler_identity;
   std::vector<std::string> warnings;  // what the engine does without: a disk cache that could not be opened
+  std::vector<CompilerInfo> compilers;
 };
 
 // The stages of one compilation, printed: for `compile --emit`, `explain --dump` and golden tests.

@@ -32,7 +32,10 @@ absl::StatusOr<v1::GetServerInfoResponse> AdminHandler::GetServerInfo(const v1::
     out->set_healthy(device.healthy);
     out->set_execution_count(device.executions);
     out->set_queue_depth_count(device.queue_depth);
+    out->set_unhealthy_reason(device.unhealthy_reason);
+    out->set_reset_count(device.resets);
   }
+  response.mutable_warnings()->Add(info.warnings.begin(), info.warnings.end());
   const GraphLimits& limits = engine_.limits();
   v1::Limits* out = response.mutable_limits();
   out->set_max_node_count(limits.max_nodes);
@@ -62,6 +65,8 @@ absl::StatusOr<v1::GetCacheStatsResponse> AdminHandler::GetCacheStats(const v1::
     out->set_corrupt_count(level.corrupt);
     out->set_eviction_count(level.evictions);
     out->set_error_count(level.errors);
+    out->set_available(level.available);
+    out->set_reason(level.reason);
   }
   response.set_build_count(stats.builds);
   response.set_join_count(stats.joins);

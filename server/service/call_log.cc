@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <atomic>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -68,6 +70,10 @@ std::string FormatAt(LogFormat format, const std::string& time, LogLevel level, 
   return line;
 }
 
+std::string TimeNow() {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
+}
+
 }  // namespace
 
 std::string FormatLogLine(LogFormat format, LogLevel level, const std::string& event, const LogFields& fields) {
@@ -98,28 +104,53 @@ LogFields CallFields(const CallRecord& record) {
 
 class Logger::Impl {
  public:
-  Impl(LogFormat format, LogLevel least)
-      : format(format), least(least), out("fuseline", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
+  Impl(LogFormat format, LogLevel least, std::unique_ptr<LineFile> access_log)
+      : format(format),
+        least(least),
+        access_log(std::move(access_log)),
+        out("fuseline", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
     out.set_pattern("%v");  // the line has everything
     out.flush_on(spdlog::level::trace);
   }
   const LogFormat format;
   const LogLevel least;
+  const std::unique_ptr<LineFile> access_log;  // may be null
+  std::atomic<bool> access_log_failed{false};
   spdlog::logger out;  // thread-safe
 };
 
-Logger::Logger(LogFormat format, LogLevel least) : impl_(std::make_unique<Impl>(format, least)) {}
+Logger::Logger(LogFormat format, LogLevel least, std::unique_ptr<LineFile> access_log)
+    : impl_(std::make_unique<Impl>(format, least, std::move(access_log))) {}
 Logger::~Logger() = default;
 
 void Logger::Log(LogLevel level, const std::string& event, const LogFields& fields) const {
   if (level < impl_->least || level == LogLevel::kOff) return;
-  const std::string time = absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
-  impl_->out.log(spdlog::level::info, spdlog::string_view_t(FormatAt(impl_->format, time, level, event, fields)));
+  impl_->out.log(spdlog::level::info, spdlog::string_view_t(FormatAt(impl_->format, TimeNow(), level, event, fields)));
 }
 
 void Logger::LogCall(const CallRecord& record) const {
   const bool ours = record.code == "INTERNAL" || record.code == "DATA_LOSS";
-  Log(ours ? LogLevel::kError : LogLevel::kInfo, "call", CallFields(record));
+  const LogLevel level = ours ? LogLevel::kError : LogLevel::kInfo;
+  if (impl_->access_log == nullptr) {
+    if (level >= impl_->least) Log(level, "call", CallFields(record));
+    return;
+  }
+  const LogFields fields = CallFields(record);
+  const absl::Status written = impl_->access_log->Write(FormatAt(impl_->format, TimeNow(), level, "call", fields));
+  if (impl_->access_log_failed.exchange(!written.ok()) == written.ok()) {
+    if (written.ok()) {
+      Log(LogLevel::kWarning, "access-log-recovered", {});
+    } else {
+      Log(LogLevel::kError, "access-log-failed", {{"message", std::string(written.message())}});
+    }
+  }
+  if (ours) Log(level, "call", fields);
+}
+
+void Logger::ReopenAccessLog() const {
+  if (impl_->access_log == nullptr) return;
+  const absl::Status status = impl_->access_log->Reopen();
+  if (!status.ok()) Log(LogLevel::kError, "access-log-failed", {{"message", std::string(status.message())}});
 }
 
 }  // namespace fuseline::service

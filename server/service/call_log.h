@@ -1,4 +1,5 @@
-// One log line for each call, and for what the server has to say: key=value text or JSON, to the standard error.
+// One log line for each call, and for what the server has to say: key=value text or JSON, to the standard error; those
+// of calls to a file of their own where there is one.
 // Thread-safety: thread-safe.
 // Tested by tests/unit/service/call_log_test.cc
 #pragma once
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "server/service/call_context.h"
+#include "server/service/line_file.h"
 
 namespace fuseline::service {
 
@@ -42,11 +44,14 @@ std::string FormatLogLine(LogFormat format, LogLevel level, const std::string& e
 // The fields of a call's line.
 LogFields CallFields(const CallRecord& record);
 
-// Calls are logged at info, errors that are ours (INTERNAL, DATA_LOSS) at error.
+// Calls are logged at info, errors that are ours (INTERNAL, DATA_LOSS) at error. An access log gets all calls, and the
+// standard error then those errors alone. What can't be written is lost, and said once.
 class Logger {
  public:
-  Logger(LogFormat format, LogLevel least);
+  Logger(LogFormat format, LogLevel least, std::unique_ptr<LineFile> access_log = nullptr);
   ~Logger();
+  // The access log goes on in a new file of the same name.
+  void ReopenAccessLog() const;
   void Log(LogLevel level, const std::string& event, const LogFields& fields) const;
   void LogCall(const CallRecord& record) const;
 

@@ -25,6 +25,8 @@ struct RawFlags {
   int64_t max_constant_mb = 256;
   int64_t max_message_mb = 512;
   int max_queue = 1024;
+  int64_t max_inflight_mb = 4096;
+  int64_t stream_idle_seconds = 60;
   int64_t tensor_store_mb = 8 << 10;
   int64_t tensor_quota_mb = 8 << 10;
   int64_t tensor_lease_seconds = 3600;
@@ -53,7 +55,23 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
       ->group("Server");
   number("--max_message_mb", raw.max_message_mb, 1, 2047, "largest gRPC message in either direction, MiB");
   number("--max_queue", raw.max_queue, 0, kMaxCount - 1,
-         "calls that may wait for a thread, and runs that may wait for a device; more are refused");
+         "calls that may wait for a thread, and runs that may wait for a device, where the next two do not say; more "
+         "are refused");
+  number("--max_compile_queue", flags.server.max_compile_queue, 0, kMaxCount - 1,
+         "compilations that may wait for a thread, and builds that may wait for a compiler");
+  number("--max_execute_queue", flags.server.max_execute_queue, 0, kMaxCount - 1,
+         "runs that may wait for a thread, and for each device");
+  number("--max_streams", flags.server.max_streams, 1, 100'000, "streaming calls at a time; more are refused");
+  number("--stream_idle_seconds", raw.stream_idle_seconds, 1, 86400,
+         "how long a client may keep its stream waiting, seconds");
+  number("--max_inflight_mb", raw.max_inflight_mb, 1, kMaxMb,
+         "requests that wait and run, all together, MiB; more are refused");
+  number("--max_calls_per_connection", flags.server.max_calls_per_connection, 1, 1'000'000,
+         "calls of one connection at a time; more wait in the client");
+  app.add_option("--metrics_listen", flags.server.metrics_listen,
+                 "address of the metrics: HOST:PORT, served at /metrics; empty: none");
+  app.add_option("--access_log", flags.access_log,
+                 "file for the calls' log lines, opened anew at SIGHUP; empty: with the others");
   number("--drain_seconds", raw.drain_seconds, 0, 86400,
          "time that SIGTERM and SIGINT leave to running calls, seconds");
   app.add_option("--port_file", flags.port_file, "file to write the port to once the server listens");
@@ -64,7 +82,9 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}));
   for (const char* name :
-       {"--max_message_mb", "--max_queue", "--drain_seconds", "--port_file", "--log_level", "--log_format"}) {
+       {"--max_message_mb", "--max_queue", "--max_compile_queue", "--max_execute_queue", "--max_streams",
+        "--stream_idle_seconds", "--max_inflight_mb", "--max_calls_per_connection", "--metrics_listen", "--access_log",
+        "--drain_seconds", "--port_file", "--log_level", "--log_format"}) {
     app.get_option(name)->group("Server");
   }
 
@@ -167,10 +187,14 @@ FlagsOutcome ParseServerFlags(int argc, const char* const* argv, const std::stri
   flags.engine.tensors.owner_quota_bytes = raw.tensor_quota_mb * kMiB;
   flags.engine.tensors.default_lease = absl::Seconds(raw.tensor_lease_seconds);
   flags.engine.tensors.max_lease = absl::Seconds(std::max(raw.tensor_max_lease_seconds, raw.tensor_lease_seconds));
-  flags.engine.executor.max_queue = raw.max_queue;
+  if (app.count("--max_compile_queue") == 0) flags.server.max_compile_queue = raw.max_queue;
+  if (app.count("--max_execute_queue") == 0) flags.server.max_execute_queue = raw.max_queue;
+  flags.engine.max_builds_waiting = flags.server.max_compile_queue;
+  flags.engine.executor.max_queue = flags.server.max_execute_queue;
+  flags.server.max_inflight_bytes = raw.max_inflight_mb * kMiB;
+  flags.server.stream_idle = absl::Seconds(raw.stream_idle_seconds);
   flags.engine.compiler_workers.time_limit = absl::Seconds(raw.compile_seconds);
   flags.engine.compiler_workers.memory_limit_bytes = raw.compile_memory_mb * kMiB;
-  flags.server.max_queue = raw.max_queue;
   // 2047 MiB is just under gRPC's bound.
   flags.server.max_message_bytes = raw.max_message_mb * kMiB;
   flags.server.version = version;

@@ -21,7 +21,8 @@ struct ServerFlags {
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
   absl::Duration drain_time = absl::Seconds(30);
-  std::string port_file;  // empty: none
+  std::string port_file;   // empty: none
+  std::string access_log;  // empty: calls are logged with the rest
 };
 
 // What to do: run with `flags`, or print `output` (to the standard error where `exit_code` is not 0) and exit.

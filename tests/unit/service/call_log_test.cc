@@ -2,12 +2,22 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
 #include <string>
+#include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/status_matchers.h"
 
 namespace fuseline::service {
 namespace {
+
+using ::fuseline::testing::StatusIs;
 
 CallRecord Record() {
   CallRecord record;
@@ -53,6 +63,49 @@ TEST(CallLogTest, SuccessHasNeitherReasonNorMessage) {
 TEST(CallLogTest, BytesThatAreNoUtf8StayOneReadableLine) {
   const std::string line = FormatLogLine(LogFormat::kJson, LogLevel::kInfo, "x", {{"k", "a\xff\n"}});
   EXPECT_EQ(nlohmann::json::parse(line)["k"], "a\xef\xbf\xbd\n");
+}
+
+std::string Contents(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(CallLogTest, AccessLogHasEveryCallAndIsOpenedAnew) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/access.log");
+  std::remove(path.c_str());
+  absl::StatusOr<std::unique_ptr<LineFile>> file = LineFile::Open(path);
+  ASSERT_OK(file);
+  const Logger logger(LogFormat::kText, LogLevel::kOff, *std::move(file));
+  CallRecord record;
+  record.method = "first";
+  record.owner = "me";
+  record.notes.outcome = "miss";
+  record.notes.build_micros = 12;
+  logger.LogCall(record);
+  EXPECT_TRUE(absl::StrContains(Contents(path), "method=first"));
+  EXPECT_TRUE(absl::StrContains(Contents(path), "owner=me cache=miss build_us=12\n")) << Contents(path);
+  EXPECT_FALSE(absl::StrContains(Contents(path), "run_us"));
+  const std::string rotated = absl::StrCat(path, ".1");
+  ASSERT_EQ(std::rename(path.c_str(), rotated.c_str()), 0);
+  record.method = "second";
+  logger.LogCall(record);
+  EXPECT_TRUE(absl::StrContains(Contents(rotated), "method=second"));
+  logger.ReopenAccessLog();
+  record.method = "third";
+  logger.LogCall(record);
+  EXPECT_FALSE(absl::StrContains(Contents(rotated), "method=third"));
+  EXPECT_TRUE(absl::StrContains(Contents(path), "method=third"));
+}
+
+TEST(CallLogTest, FullDiskLosesLinesAndSaysSo) {
+  // Every write to it fails as on a full disk.
+  absl::StatusOr<std::unique_ptr<LineFile>> file = LineFile::Open("/dev/full");
+  if (!file.ok()) GTEST_SKIP() << file.status();
+  EXPECT_THAT((*file)->Write("line"), StatusIs(absl::StatusCode::kUnavailable, "No space left"));
+  const Logger logger(LogFormat::kText, LogLevel::kOff, *std::move(file));
+  logger.LogCall({});
+  EXPECT_THAT(LineFile::Open("/no/such/folder/log"), StatusIs(absl::StatusCode::kUnavailable, "can't open"));
 }
 
 }  // namespace

@@ -35,7 +35,13 @@ TEST(ServerFlagsTest, NoFlagsGiveTheDocumentedDefaults) {
   const ServerFlags& flags = *outcome.flags;
   EXPECT_EQ(flags.server.listen, "127.0.0.1:50061");
   EXPECT_EQ(flags.server.max_message_bytes, 512 << 20);
-  EXPECT_EQ(flags.server.max_queue, 1024);
+  EXPECT_EQ(flags.server.max_compile_queue, 1024);
+  EXPECT_EQ(flags.server.max_execute_queue, 1024);
+  EXPECT_EQ(flags.engine.max_builds_waiting, 1024);
+  EXPECT_EQ(flags.server.max_inflight_bytes, 4ll << 30);
+  EXPECT_EQ(flags.server.stream_idle, absl::Seconds(60));
+  EXPECT_EQ(flags.server.metrics_listen, "");
+  EXPECT_EQ(flags.access_log, "");
   EXPECT_EQ(flags.server.version, "1.2.3");
   EXPECT_EQ(flags.engine.cache_dir, "/some/cache/fuseline");
   EXPECT_EQ(flags.engine.cache_memory_bytes, 256ll << 20);
@@ -84,6 +90,13 @@ TEST(ServerFlagsTest, EveryFlagArrives) {
                                       "--max_message_mb=10",
                                       "--max_queue=11",
                                       "--drain_seconds=12",
+                                      "--max_execute_queue=13",
+                                      "--max_streams=14",
+                                      "--stream_idle_seconds=15",
+                                      "--max_inflight_mb=16",
+                                      "--max_calls_per_connection=17",
+                                      "--metrics_listen=127.0.0.1:0",
+                                      "--access_log=/a/log",
                                       "--log_level=error",
                                       "--log_format=json",
                                       "--port_file=/p"});
@@ -112,8 +125,16 @@ TEST(ServerFlagsTest, EveryFlagArrives) {
   EXPECT_EQ(flags.engine.limits.max_elements, 8);
   EXPECT_EQ(flags.engine.limits.max_constant_bytes, 9 << 20);
   EXPECT_EQ(flags.server.max_message_bytes, 10 << 20);
-  EXPECT_EQ(flags.server.max_queue, 11);
-  EXPECT_EQ(flags.engine.executor.max_queue, 11);
+  EXPECT_EQ(flags.server.max_compile_queue, 11);
+  EXPECT_EQ(flags.engine.max_builds_waiting, 11);
+  EXPECT_EQ(flags.server.max_execute_queue, 13);
+  EXPECT_EQ(flags.engine.executor.max_queue, 13);
+  EXPECT_EQ(flags.server.max_streams, 14);
+  EXPECT_EQ(flags.server.stream_idle, absl::Seconds(15));
+  EXPECT_EQ(flags.server.max_inflight_bytes, 16 << 20);
+  EXPECT_EQ(flags.server.max_calls_per_connection, 17);
+  EXPECT_EQ(flags.server.metrics_listen, "127.0.0.1:0");
+  EXPECT_EQ(flags.access_log, "/a/log");
   EXPECT_EQ(flags.drain_time, absl::Seconds(12));
   EXPECT_EQ(flags.log_level, LogLevel::kError);
   EXPECT_EQ(flags.log_format, LogFormat::kJson);
@@ -128,7 +149,7 @@ TEST(ServerFlagsTest, ConfigFileHasTheSameNamesAndTheCommandLineWins) {
   const FlagsOutcome outcome = Parse({absl::StrCat("--config=", path), "--max_queue=6"});
   ASSERT_TRUE(outcome.flags.has_value()) << outcome.output;
   EXPECT_EQ(outcome.flags->server.listen, "0.0.0.0:1");
-  EXPECT_EQ(outcome.flags->server.max_queue, 6);
+  EXPECT_EQ(outcome.flags->server.max_compile_queue, 6);
   EXPECT_FALSE(outcome.flags->engine.executor.use_cuda);
   EXPECT_EQ(outcome.flags->engine.nvrtc_search_paths, (std::vector<std::string>{"/a", "/b"}));
   EXPECT_EQ(outcome.flags->engine.cache_dir, "");

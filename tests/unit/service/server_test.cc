@@ -362,7 +362,7 @@ TEST_F(ServerTest, FullQueueRefusesWorkButNotCheapCalls) {
   BlockedCompile blocked(engine_);
   ServerOptions options;
   options.compile_workers = 1;
-  options.max_queue = 1;
+  options.max_compile_queue = 1;
   Start(options);
   std::thread first([&] { EXPECT_TRUE(Compile().ok()); });
   blocked.WaitUntilRunning(1);
