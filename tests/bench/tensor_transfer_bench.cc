@@ -1,8 +1,9 @@
 // What large tensors cost on their way, against gRPC streams that only move the bytes.
 //   tensor_transfer_bench [MIB …]      default: 1 16 64
-// Client and servers are two processes on this machine. For each size and direction, the median of rounds in which both
-// take turns: GB/s of the plain stream and of Fuseline, and their ratio. "run" goes both ways: ExecuteStream of a graph
-// with one op, whose time on the device is taken off in the last column.
+// Client and servers are two processes on this machine. For each size and direction, rounds in which both take turns:
+// GB/s of the plain stream and of Fuseline in their best rounds, the ratio of these, and the ratio of the medians (on a
+// busy machine the best rounds say more). "run" goes both ways: ExecuteStream of a graph with one op, whose time on the
+// device is taken off in the last column.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -71,9 +72,14 @@ class PlainClient {
   std::shared_ptr<grpc::Channel> channel_;
 };
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+struct Times {
+  double best = 0;
+  double median = 0;
+};
+
+Times Summarize(std::vector<double> seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return {seconds.front(), seconds[seconds.size() / 2]};
 }
 
 absl::StatusOr<double> Seconds(const std::function<absl::Status()>& work) {
@@ -84,9 +90,9 @@ absl::StatusOr<double> Seconds(const std::function<absl::Status()>& work) {
 
 struct Row {
   std::string name;
-  double plain_seconds = 0;
-  double fuseline_seconds = 0;
-  double device_seconds = 0;
+  Times plain;
+  Times fuseline;
+  Times without_device;
 };
 
 absl::StatusOr<std::vector<Row>> Measure(PlainClient& plain, client::Client& client, int64_t bytes) {
@@ -96,7 +102,7 @@ absl::StatusOr<std::vector<Row>> Measure(PlainClient& plain, client::Client& cli
   FUSELINE_ASSIGN_OR_RETURN(Graph graph, ParseGraphText(kGraph));
   const client::CompileSpec spec = {.graph = std::make_shared<const Graph>(std::move(graph)), .target = Target::Cpu()};
   std::vector<double> times[3][2];
-  std::vector<double> device_times;
+  std::vector<double> without_device;
   FUSELINE_RETURN_IF_ERROR(client.PutTensor(tensor, {.handle = "down"}).status());
   // The first two rounds warm up: connections, compilation, memory.
   for (int round = -2; round < rounds; ++round) {
@@ -116,14 +122,16 @@ absl::StatusOr<std::vector<Row>> Measure(PlainClient& plain, client::Client& cli
         if (round >= 0) times[w][side].push_back(seconds);
       }
     }
-    if (round >= 0) device_times.push_back(device);
+    if (round >= 0) without_device.push_back(times[2][1].back() - device);
     FUSELINE_RETURN_IF_ERROR(client.DeleteTensor("up"));
   }
   FUSELINE_RETURN_IF_ERROR(client.DeleteTensor("down"));
   const char* const names[3] = {"up", "down", "run"};
   std::vector<Row> rows;
-  for (int w = 0; w < 3; ++w) rows.push_back({names[w], Median(times[w][0]), Median(times[w][1]), 0});
-  rows[2].device_seconds = Median(device_times);
+  for (int w = 0; w < 3; ++w) {
+    const Times fuseline = Summarize(times[w][1]);
+    rows.push_back({names[w], Summarize(times[w][0]), fuseline, w == 2 ? Summarize(without_device) : fuseline});
+  }
   return rows;
 }
 
@@ -132,16 +140,16 @@ absl::Status Run(const std::vector<int64_t>& sizes) {
   PlainClient plain(servers->plain_address());
   FUSELINE_ASSIGN_OR_RETURN(const std::unique_ptr<client::Client> client,
                             client::Client::Connect(servers->fuseline_address()));
-  std::cout << "   MiB  what  plain GB/s  fuseline GB/s  ratio  without the device\n";
+  std::cout << "   MiB  what  plain GB/s  fuseline GB/s  ratio  of medians  without the device\n";
   for (const int64_t mib : sizes) {
     const int64_t bytes = mib << 20;
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<Row> rows, Measure(plain, *client, bytes));
     for (const Row& row : rows) {
       const double moved = static_cast<double>(bytes) * (row.name == "run" ? 2 : 1) / 1e9;
-      std::cout << absl::StreamFormat("%6d  %-4s  %10.2f  %13.2f  %5.2f  %5.2f\n", mib, row.name,
-                                      moved / row.plain_seconds, moved / row.fuseline_seconds,
-                                      row.plain_seconds / row.fuseline_seconds,
-                                      row.plain_seconds / (row.fuseline_seconds - row.device_seconds));
+      std::cout << absl::StreamFormat("%6d  %-4s  %10.2f  %13.2f  %5.2f  %10.2f  %18.2f\n", mib, row.name,
+                                      moved / row.plain.best, moved / row.fuseline.best,
+                                      row.plain.best / row.fuseline.best, row.plain.median / row.fuseline.median,
+                                      row.plain.best / row.without_device.best);
     }
     std::cout << std::flush;
   }
