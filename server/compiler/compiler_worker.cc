@@ -117,27 +117,19 @@ class Worker {
 
   WorkerReply Answer(const WorkerRequest& request) {
     WorkerReply reply;
-    switch (request.kind) {
-      case WorkerRequest::Kind::kDescribe:
-        reply.status = compiler_->Available();
-        if (reply.status.ok()) reply.text = compiler_->Identity();
-        break;
-      case WorkerRequest::Kind::kCompile: {
-        reply.status = CheckIdentity();
-        if (!reply.status.ok()) break;
-        absl::StatusOr<KernelImage> image = compiler_->CompileKernel(request.source);
-        reply.status = image.status();
-        if (image.ok()) reply.image = *std::move(image);
-        break;
-      }
-      case WorkerRequest::Kind::kPtx: {
-        reply.status = CheckIdentity();
-        if (!reply.status.ok()) break;
-        absl::StatusOr<std::string> text = compiler_->CompileToPtx(request.source);
-        reply.status = text.status();
-        if (text.ok()) reply.text = *std::move(text);
-        break;
-      }
+    if (request.kind == WorkerRequest::Kind::kDescribe) {
+      reply.status = compiler_->Available();
+      if (reply.status.ok()) reply.text = compiler_->Identity();
+    } else if (reply.status = CheckIdentity(); !reply.status.ok()) {
+      reply.identity_changed = true;
+    } else if (request.kind == WorkerRequest::Kind::kCompile) {
+      absl::StatusOr<KernelImage> image = compiler_->CompileKernel(request.source);
+      reply.status = image.status();
+      if (image.ok()) reply.image = *std::move(image);
+    } else {
+      absl::StatusOr<std::string> text = compiler_->CompileToPtx(request.source);
+      reply.status = text.status();
+      if (text.ok()) reply.text = *std::move(text);
     }
     reply.out_of_memory = setup_.memory_limit_bytes > 0 && SpeaksOfMemory(reply.status);
     reply.resident_bytes = ResidentBytes();
@@ -154,9 +146,9 @@ class Worker {
       setup_.identity.clear();  // once is enough: the compiler of a worker does not change
       return absl::OkStatus();
     }
-    return MakeError(absl::StatusCode::kInternal, ErrorReason::kCompilerFailed, "",
-                     StrCat("the compiler is another one than when the server started ('", setup_.identity, "', now '",
-                            identity, "'): restart the server"));
+    return MakeError(
+        absl::StatusCode::kUnavailable, ErrorReason::kCompilerFailed, "",
+        StrCat("the compiler was replaced meanwhile ('", setup_.identity, "', now '", identity, "'): try again"));
   }
 
   WorkerSetup setup_;

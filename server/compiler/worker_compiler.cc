@@ -19,7 +19,7 @@ namespace {
 using Outcome = WorkerProcess::Outcome;
 
 // How often a call that waits for a worker asks whether to stop.
-constexpr absl::Duration kStopPoll = absl::Milliseconds(20);
+constexpr absl::Duration kStopPoll = absl::Milliseconds(50);
 
 // The workers of one compiler. Thread-safe.
 class WorkerPool {
@@ -35,10 +35,10 @@ class WorkerPool {
     const std::string payload = EncodeRequest(request);
     if (payload.size() > kMaxFrameBytes) return Failed(request, "the source is too long for a compiler worker");
     while (true) {
-      FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<WorkerProcess> worker, Acquire(stop));
+      FUSELINE_ASSIGN_OR_RETURN(Worker worker, Acquire(stop));
       std::string failure;
-      const Outcome outcome = worker->Call(payload, request.source, stop, reply, failure);
-      Release(std::move(worker), outcome, reply.resident_bytes);
+      const Outcome outcome = worker.process->Call(payload, request.source, stop, reply, failure);
+      Release(std::move(worker), outcome, reply);
       switch (outcome) {
         case Outcome::kReplied:
           return absl::OkStatus();
@@ -56,18 +56,24 @@ class WorkerPool {
     }
   }
 
-  // What workers that are started from now on must be.
-  void SetIdentity(const std::string& identity) ABSL_LOCKS_EXCLUDED(mutex_) {
+  // Goes up when a worker has found that the compiler is not what SetIdentity says; older workers are of no more use.
+  int64_t generation() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    identity_ = identity;
+    return generation_;
+  }
+
+  // What the compiler must be in workers that are started from now on, unless `generation` has passed.
+  void SetIdentity(const std::string& identity, int64_t generation) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (generation == generation_) identity_ = identity;
   }
 
   WorkerStats stats() ABSL_LOCKS_EXCLUDED(mutex_) {
     // Idle workers that someone has killed are found here or when they are needed, whatever comes first.
-    std::vector<std::unique_ptr<WorkerProcess>> broken;  // destroyed outside the lock
+    std::vector<Worker> broken;  // destroyed outside the lock
     absl::MutexLock lock(&mutex_);
-    const auto first_broken =
-        std::stable_partition(idle_.begin(), idle_.end(), [](const auto& worker) { return !worker->IsBroken(); });
+    const auto first_broken = std::stable_partition(idle_.begin(), idle_.end(),
+                                                    [](const Worker& worker) { return !worker.process->IsBroken(); });
     std::move(first_broken, idle_.end(), std::back_inserter(broken));
     idle_.erase(first_broken, idle_.end());
     stats_.crashed += static_cast<int64_t>(broken.size());
@@ -79,17 +85,23 @@ class WorkerPool {
   }
 
  private:
+  struct Worker {
+    std::unique_ptr<WorkerProcess> process;
+    int64_t generation = 0;
+  };
+
   static absl::Status Failed(const WorkerRequest& request, const std::string& what) {
     const std::string& entry = request.source.entry;
     return MakeError(absl::StatusCode::kInternal, ErrorReason::kCompilerFailed, entry,
                      entry.empty() ? what : StrCat("kernel '", entry, "': ", what));
   }
 
-  absl::StatusOr<std::unique_ptr<WorkerProcess>> Acquire(const StopCheck& stop) ABSL_LOCKS_EXCLUDED(mutex_) {
+  absl::StatusOr<Worker> Acquire(const StopCheck& stop) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::Status last_error;  // of a start that failed
     while (true) {
       if (stop) FUSELINE_RETURN_IF_ERROR(stop());
-      std::unique_ptr<WorkerProcess> broken;  // destroyed outside the lock
+      Worker unusable;  // destroyed outside the lock
+      Worker worker;
       std::string identity;
       {
         absl::MutexLock lock(&mutex_);
@@ -97,23 +109,26 @@ class WorkerPool {
         const int limit = last_error.ok() ? max_workers_ : 1;
         if (idle_.empty() && count_ >= limit) changed_.WaitWithTimeout(&mutex_, kStopPoll);
         if (!idle_.empty()) {
-          std::unique_ptr<WorkerProcess> worker = std::move(idle_.back());
+          worker = std::move(idle_.back());
           idle_.pop_back();
-          if (!worker->IsBroken()) return worker;
-          broken = std::move(worker);
-          ++stats_.crashed;
+          const bool broken = worker.process->IsBroken();
+          if (!broken && worker.generation == generation_) return worker;
+          unusable = std::move(worker);
+          ++(broken ? stats_.crashed : stats_.retired);
           --count_;
           continue;
         }
         if (count_ >= limit) continue;
         ++count_;
         identity = identity_;
+        worker.generation = generation_;
       }
       absl::StatusOr<std::unique_ptr<WorkerProcess>> started = WorkerProcess::Start(spec_, options_, identity);
       absl::MutexLock lock(&mutex_);
       if (started.ok()) {
         ++stats_.started;
-        return started;
+        worker.process = *std::move(started);
+        return worker;
       }
       --count_;
       changed_.Signal();
@@ -122,16 +137,20 @@ class WorkerPool {
     }
   }
 
-  void Release(std::unique_ptr<WorkerProcess> worker, Outcome outcome, int64_t resident_bytes)
-      ABSL_LOCKS_EXCLUDED(mutex_) {
-    const bool keep = outcome == Outcome::kReplied && worker->calls() < options_.max_kernels &&
-                      resident_bytes <= options_.max_resident_bytes;
-    if (!keep) worker.reset();  // outside the lock, and before another one takes its place
+  void Release(Worker worker, Outcome outcome, const WorkerReply& reply) ABSL_LOCKS_EXCLUDED(mutex_) {
+    const bool keep = outcome == Outcome::kReplied && !reply.identity_changed &&
+                      worker.process->calls() < options_.max_kernels &&
+                      reply.resident_bytes <= options_.max_resident_bytes;
+    if (!keep) worker.process.reset();  // outside the lock, and before another one takes its place
     absl::MutexLock lock(&mutex_);
     changed_.Signal();
     if (keep) {
       idle_.push_back(std::move(worker));
       return;
+    }
+    if (outcome == Outcome::kReplied && reply.identity_changed && worker.generation == generation_) {
+      ++generation_;
+      identity_.clear();
     }
     --count_;
     switch (outcome) {
@@ -156,11 +175,12 @@ class WorkerPool {
   const WorkerOptions options_;
   int max_workers_ = 1;
 
-  absl::Mutex mutex_;
-  absl::CondVar changed_;  // a worker has become idle, or there is room for one more
-  std::vector<std::unique_ptr<WorkerProcess>> idle_ ABSL_GUARDED_BY(mutex_);  // the last used last
-  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;  // all that there are, also while they start and end
+  mutable absl::Mutex mutex_;
+  absl::CondVar changed_;                             // a worker has become idle, or there is room for one more
+  std::vector<Worker> idle_ ABSL_GUARDED_BY(mutex_);  // the last used last
+  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;         // all that there are, also while they start and end
   std::string identity_ ABSL_GUARDED_BY(mutex_);
+  int64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
   WorkerStats stats_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -210,10 +230,11 @@ class WorkerCompiler final : public KernelCompiler {
     return reply;
   }
 
-  // What a worker says of the compiler, kept for good once one has said it.
+  // What a worker says of the compiler, kept until one finds that the compiler was replaced.
   Description Describe() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);  // also while a worker is asked: those who come meanwhile want the same answer
-    if (described_) return description_;
+    const int64_t generation = pool_->generation();
+    if (described_generation_ == generation) return description_;
     WorkerReply reply;
     const absl::Status status = pool_->Call(WorkerRequest(), {}, reply);
     if (!status.ok()) {
@@ -222,15 +243,15 @@ class WorkerCompiler final : public KernelCompiler {
               ""};
     }
     description_ = {reply.status, reply.text};
-    described_ = true;
-    pool_->SetIdentity(reply.text);
+    described_generation_ = generation;
+    pool_->SetIdentity(reply.text, generation);
     return description_;
   }
 
   const std::string unavailable_identity_;
   const std::unique_ptr<WorkerPool> pool_;
   mutable absl::Mutex mutex_;
-  mutable bool described_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable int64_t described_generation_ ABSL_GUARDED_BY(mutex_) = -1;  // of the pool when it was asked
   mutable Description description_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -158,6 +158,7 @@ std::string EncodeReply(const WorkerReply& reply, const KernelSource& source) {
   Writer writer;
   WriteStatus(reply.status, writer);
   writer.Flag(reply.out_of_memory);
+  writer.Flag(reply.identity_changed);
   writer.Number(reply.resident_bytes);
   writer.String(reply.text);
   const KernelImage& image = reply.image;
@@ -182,6 +183,7 @@ bool DecodeReply(std::string_view bytes, const KernelSource& source, WorkerReply
   reply = {};
   reply.status = ReadStatus(reader);
   reply.out_of_memory = reader.Flag();
+  reply.identity_changed = reader.Flag();
   reply.resident_bytes = reader.Number<int64_t>();
   reply.text = reader.String();
   KernelImage& image = reply.image;

@@ -32,11 +32,12 @@ struct WorkerRequest {
 };
 
 struct WorkerReply {
-  absl::Status status;         // the compiler's, with its reason and subject
-  bool out_of_memory = false;  // `status` comes from the memory limit
-  std::string text;            // kDescribe: the identity; kPtx: the text
-  KernelImage image;           // kCompile; entry and source are left out where they are the request's
-  int64_t resident_bytes = 0;  // of the worker, now
+  absl::Status status;            // the compiler's, with its reason and subject
+  bool out_of_memory = false;     // `status` comes from the memory limit
+  bool identity_changed = false;  // `status` says that the compiler is not the one of the setup
+  std::string text;               // kDescribe: the identity; kPtx: the text
+  KernelImage image;              // kCompile; entry and source are left out where they are the request's
+  int64_t resident_bytes = 0;     // of the worker, now
 };
 
 std::string EncodeSetup(const WorkerSetup& setup);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -221,6 +222,16 @@ TEST(WorkerCompilerTest, WorkerHasItsOwnGroupFilesAndFolder) {
   EXPECT_EQ(Ask(*compiler, "@oom_score"), "500\n");
   const std::string folder = Ask(*compiler, "@tmpdir");
   EXPECT_TRUE(std::filesystem::is_directory(folder)) << folder;
+  std::ifstream limits(absl::StrCat("/proc/", pid, "/limits"));
+  std::string core;
+  for (std::string line; std::getline(limits, line);) {
+    if (line.starts_with("Max core file size")) core = line.substr(strlen("Max core file size"));
+  }
+  int64_t soft = -1;
+  int64_t hard = -1;
+  std::istringstream(core) >> soft >> hard;
+  EXPECT_EQ(soft, 0);
+  EXPECT_EQ(hard, 0);
 }
 
 TEST(WorkerCompilerTest, WorkersAndTheirFoldersGoWithTheCompiler) {
@@ -390,22 +401,37 @@ TEST(WorkerCompilerTest, AvailabilityThatCouldNotBeAskedForIsAskedForAgain) {
   EXPECT_THAT(compiler->Available(), IsOk());  // known by now
 }
 
-TEST(WorkerCompilerTest, CompilerThatChangesWhileTheServerRunsIsNotUsed) {
+TEST(WorkerCompilerTest, CompilerThatIsReplacedFailsOneKernelAndThenHasItsOwnIdentity) {
   const std::string path = FreshPath("identity");
   std::ofstream(path) << "version 1" << std::flush;
   CompilerSpec spec = HostSpec();
   spec.nvrtc_search_paths = {path};
-  WorkerOptions options = Options();
-  options.max_kernels = 3;
-  const auto compiler = MakeWorkerCompiler(spec, options);
+  const auto compiler = MakeWorkerCompiler(spec, Options(2));
   EXPECT_EQ(compiler->Identity(), "version 1");
-  EXPECT_EQ(Ask(*compiler, "x"), "x");
-  EXPECT_EQ(Ask(*compiler, "x"), "x");  // the worker's last
-  EXPECT_EQ(Ask(*compiler, "x"), "x");
+  // Two workers, of which one is then replaced: by one that finds the new version.
+  std::thread other([&] { EXPECT_EQ(Ask(*compiler, "@slow200"), "@slow200"); });
+  while (compiler->workers().busy == 0) absl::SleepFor(absl::Milliseconds(1));
+  const pid_t killed = AskPid(*compiler);
+  other.join();
+  EXPECT_EQ(compiler->workers().started, 2);
   std::ofstream(path) << "version 2" << std::flush;
-  ASSERT_EQ(kill(AskPid(*compiler), SIGKILL), 0);
-  EXPECT_THAT(compiler->CompileKernel(Source("x")), StatusIs(absl::StatusCode::kInternal, "now 'version 2'"));
-  EXPECT_EQ(compiler->Identity(), "version 1");
+  ASSERT_EQ(kill(killed, SIGKILL), 0);
+  ASSERT_TRUE(EndsSoon(killed));
+  std::vector<absl::Status> statuses(2);
+  std::vector<std::thread> threads;
+  for (absl::Status& status : statuses) {
+    threads.emplace_back([&] { status = compiler->CompileKernel(Source("@slow200")).status(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // Whichever got the old worker.
+  EXPECT_EQ(statuses[0].ok() + statuses[1].ok(), 1);
+  EXPECT_THAT(statuses[0].ok() ? statuses[1] : statuses[0],
+              StatusIs(absl::StatusCode::kUnavailable, "('version 1', now 'version 2'): try again"));
+  EXPECT_EQ(compiler->Identity(), "version 2");
+  EXPECT_EQ(Ask(*compiler, "x"), "x");
+  // The old one, and the one that found out.
+  EXPECT_EQ(compiler->workers().retired, 2);
+  EXPECT_THAT(compiler->Available(), IsOk());
 }
 
 TEST(WorkerCompilerTest, WorkerIsRetiredAfterManyKernelsOrWhenItHasGrown) {

@@ -28,6 +28,7 @@ WorkerReply Reply() {
   WorkerReply reply;
   reply.status = MakeError(absl::StatusCode::kInternal, ErrorReason::kCompilerFailed, "entry", "it failed");
   reply.out_of_memory = true;
+  reply.identity_changed = true;
   reply.text = "some ptx";
   reply.image = {ImageFormat::kCubin, "entry", std::string("\0\1\2", 3), "the text", {1, 2, 3, 4, 1ll << 40}};
   reply.resident_bytes = 6ll << 32;
@@ -68,6 +69,7 @@ TEST(WorkerMessagesTest, ReplyComesBack) {
   EXPECT_EQ(GetErrorReason(got.status), ErrorReason::kCompilerFailed);
   EXPECT_EQ(GetErrorSubject(got.status), "entry");
   EXPECT_TRUE(got.out_of_memory);
+  EXPECT_TRUE(got.identity_changed);
   EXPECT_EQ(got.text, "some ptx");
   EXPECT_EQ(got.image.format, ImageFormat::kCubin);
   EXPECT_EQ(got.image.entry, "entry");
