@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds, and runs all the tests that this machine can run; says what was skipped and why.
-#   --sanitizers   also the unit tests under the address and undefined-behaviour sanitizers, and the concurrent ones under the
-#                  thread sanitizer; the default where CI=true
+#   --sanitizers   also all of them under the address and undefined-behaviour sanitizers, and the concurrent ones under the thread
+#                  sanitizer; the default where CI=true
 #   --no-sanitizers
 #   --fuzz         also every fuzzer for a while, from the committed inputs; the default where CI=true
 #   --no-fuzz
@@ -126,11 +126,11 @@ section "Tests ($preset)"
 run_tests "$preset" ${label:+-L "^$label\$"}
 
 if [ "$sanitizers" -eq 1 ]; then
-  # Conformance and e2e tests run the same code as the unit tests, at many times the cost.
-  if [ -z "$label" ] || [ "$label" = unit ]; then
-    section "Address and undefined-behaviour sanitizers, unit tests"
-    if build asan tests_unit; then
-      run_tests asan -L '^unit$'
+  if [ "$label" != concurrent ]; then
+    section "Address and undefined-behaviour sanitizers"
+    if build asan all; then
+      # Tools are scripts; benchmarks measure.
+      run_tests asan ${label:+-L "^$label\$"} -LE '^(bench|tools)$'
     else
       failed=$((failed + 1))
       failures+=("build of asan")
