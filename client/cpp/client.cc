@@ -43,24 +43,6 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& addre
   return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(address, options)));
 }
 
-absl::StatusOr<CompileResult> Client::Compile(const CompileSpec& spec, bool include_source) {
-  v1::CompileRequest request;
-  request.set_include_source(include_source);
-  v1::CompileResponse response;
-  FUSELINE_ASSIGN_OR_RETURN(
-      const bool graph_sent,
-      impl_->CallBySpec(impl_->compile(), &v1::CompileService::Stub::Compile, spec, request, response));
-  CompileResult result;
-  FUSELINE_ASSIGN_OR_RETURN(result.summary, SummaryFromProto(response.summary()));
-  result.summary.graph_sent = graph_sent;
-  absl::StatusOr<Artifact> artifact = ArtifactFromProto(response.artifact());
-  if (!artifact.ok())
-    return Internal(absl::StrCat("the server's artifact can't be decoded: ", artifact.status().message()));
-  artifact->report = ReportFromProto(response.report());
-  result.artifact = std::make_shared<const Artifact>(*std::move(artifact));
-  return result;
-}
-
 absl::StatusOr<ExplainResult> Client::Explain(const CompileSpec& spec, const ExplainOptions& options) {
   v1::ExplainRequest request;
   request.set_include_stages(options.stages);

@@ -28,7 +28,9 @@
 // Tested by tests/unit/client/client_test.cc
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -130,6 +132,11 @@ struct CompileSummary {
   bool graph_sent = true;  // false: the fingerprint was enough
   bool is_hit() const { return outcome != "miss" && outcome != "joined"; }
 };
+
+// How far a compilation has come. Stages come in this order, and some are left out: a hit goes from the first to the last.
+enum class CompileStage : uint8_t { kCacheCheck = 1, kQueued = 2, kCompiling = 3, kDone = 4 };
+// Called on the caller's thread while it waits; from the start again where a broken call is made again.
+using StageListener = std::function<void(CompileStage)>;
 
 struct CompileResult {
   CompileSummary summary;
@@ -236,8 +243,14 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // `include_source`: the kernels' source too.
-  absl::StatusOr<CompileResult> Compile(const CompileSpec& spec, bool include_source = false);
+  // `include_source`: the kernels' source too. With `on_stage`, the server tells meanwhile how far it is.
+  absl::StatusOr<CompileResult> Compile(const CompileSpec& spec, bool include_source = false,
+                                        const StageListener& on_stage = nullptr);
+  // Compiles many graphs in parallel. `on_result` gets each one's position and result, once, on the caller's thread, as
+  // they are done. Errors: of the call as a whole; those of single graphs are in their results.
+  using BatchListener = std::function<void(size_t position, absl::StatusOr<CompileResult> result)>;
+  absl::Status CompileBatch(const std::vector<CompileSpec>& specs, const BatchListener& on_result,
+                            bool include_source = false);
   // Compiles where needed and runs. `inputs`: all named, in any order, or all unnamed, by position. Errors:
   // INVALID_ARGUMENT (kTensorMismatch) for a missing, unknown or doubled input; NOT_FOUND (kHandleUnknown) for a
   // handle.

@@ -94,6 +94,9 @@ class Client::Impl {
     return BySpec(spec, "", request, response, [&](bool) { return Call(stub, method, request, response); });
   }
 
+  // Said here, since gRPC's own message for it is unreadable.
+  absl::Status CheckMessageSize(const google::protobuf::Message& request) const;
+
   const ClientOptions& options() const { return options_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   v1::CompileService::Stub& compile() { return *compile_; }
@@ -101,8 +104,6 @@ class Client::Impl {
   v1::AdminService::Stub& admin() { return *admin_; }
 
  private:
-  // Said here, since gRPC's own message for it is unreadable.
-  absl::Status CheckMessageSize(const google::protobuf::Message& request) const;
   static std::string FingerprintBytes(const Fingerprint& fingerprint);
   // What a request asks for, whatever its messages' field order in memory.
   static Digest RequestDigest(const v1::CompileSpec& spec, const std::string& input_key);

@@ -70,11 +70,8 @@ void ReadErrorInfo(const std::string& message, ErrorReason& reason, std::string&
       },
       IgnoreVarint);
   if (domain != "fuseline") return;
-  // The reasons are few and dense; the first one without a name ends them.
-  for (int i = 1; i < 256; ++i) {
-    const ErrorReason candidate = static_cast<ErrorReason>(i);
-    if (ErrorReasonName(candidate) == reason_name) reason = candidate;
-  }
+  reason = ErrorReasonFromName(reason_name);
+}
 }
 
 }  // namespace

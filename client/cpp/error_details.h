@@ -9,11 +9,15 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/status/error.h"
 
 namespace fuseline::client {
 
 // `code`: gRPC's, which are those of absl. `details`: a serialised google.rpc.Status, or empty.
 absl::Status DecodeError(int code, const std::string& message, const std::string& details);
+
+// The reason of that name; kUnspecified for others.
+ErrorReason ErrorReasonFromName(const std::string& name);
 
 // The least time to wait before another attempt; ZeroDuration where the server named none.
 absl::Duration GetRetryDelay(const absl::Status& status);

@@ -196,9 +196,7 @@ grpc::Status ExecuteCall::Stream(const std::shared_ptr<grpc::Channel>& channel, 
   for (size_t i = 0; i < streamed_.size() && ok; ++i)
     ok = call.WriteTensor(spec_.graph == nullptr ? streamed_[i]->name : "", streamed_[i]->tensor);
   if (ok && call.WritesDone()) received = Receive(call);
-  if (!received.ok()) context.TryCancel();
-  const grpc::Status status = call.Finish();
-  return received.ok() || status.error_code() != grpc::StatusCode::CANCELLED ? status : grpc::Status::OK;
+  return call.FinishReceived(received);
 }
 
 absl::Status ExecuteCall::Receive(StreamCall& call) {

@@ -54,7 +54,14 @@ bool StreamCall::Read(grpc::ByteBuffer& message) {
   if (!ok_) return false;
   message.Clear();
   call_->Read(&message, this);
-  return Wait();
+  return ok_ = Wait();
+}
+
+grpc::Status StreamCall::FinishReceived(const absl::Status& received) {
+  const bool cancels = !received.ok() && !ended();
+  if (cancels) context_.TryCancel();
+  const grpc::Status status = Finish();
+  return cancels ? grpc::Status::OK : status;
 }
 
 grpc::Status StreamCall::Finish() {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "common/tensor/tensor.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
@@ -29,6 +30,11 @@ class StreamCall {
   bool WritesDone();
   // False: no further message comes.
   bool Read(grpc::ByteBuffer& message);
+  // Whether the server has ended the call, or it has failed: Read or Write has answered false.
+  bool ended() const { return !ok_; }
+  // Finish of a call whose messages turned out wrong (`received`): cancels what would still come. OK where it
+  // cancelled, since the call's status then says nothing.
+  grpc::Status FinishReceived(const absl::Status& received);
   // The call's status; `message` of the server to read first, if any.
   grpc::Status Finish();
 

@@ -61,10 +61,7 @@ absl::StatusOr<Tensor> Client::GetTensor(const std::string& handle) {
     received = absl::OkStatus();
     StreamCall call(impl_->channel(), context, "/fuseline.v1.ExecuteService/GetTensor");
     if (call.Write(ToByteBuffer(request)) && call.WritesDone()) received = receive(call);
-    if (!received.ok()) context.TryCancel();
-    const grpc::Status status = call.Finish();
-    // Ours, unless a stream that broke off explains it.
-    return received.ok() || status.error_code() != grpc::StatusCode::CANCELLED ? status : grpc::Status::OK;
+    return call.FinishReceived(received);
   }));
   if (!received.ok())
     return Internal(absl::StrCat("the server's answer makes no sense: ", std::string(received.message())));
