@@ -51,14 +51,18 @@ class Region {
   std::vector<int32_t> writers_;  // of the piece that starts at the cut
 };
 
-// What the caller of a plan brings: the bytes from the first to the last element.
+// What the caller of a plan brings: the bytes from the first to the last element. Overflow is a finding of the sanitizer.
 int64_t PromisedBytes(const PlanTensor& tensor) {
   int64_t last = 0;
+  bool empty = false;
   for (size_t d = 0; d < tensor.shape.size(); ++d) {
-    if (tensor.shape[d] == 0) return 0;
+    empty = empty || tensor.shape[d] == 0;
     last += (tensor.shape[d] - 1) * tensor.strides[d];
+    // As a walk over the elements does at the end of a row.
+    last += tensor.strides[d];
+    last -= tensor.strides[d];
   }
-  return (last + 1) * DTypeSizeBytes(tensor.dtype);
+  return empty ? 0 : (last + 1) * DTypeSizeBytes(tensor.dtype);
 }
 
 class Simulator {

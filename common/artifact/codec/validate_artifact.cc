@@ -65,12 +65,12 @@ absl::StatusOr<int64_t> ExtentBytes(const PlanTensor& tensor, bool is_output) {
     const int64_t size = tensor.shape[i];
     const int64_t stride = tensor.strides[i];
     if (stride < 0) return Invalid(absl::StrCat(where, " has a negative stride"));
-    if (empty) continue;
-    if (is_output && size != 1 && stride != dense_stride)
+    if (is_output && !empty && size != 1 && stride != dense_stride)
       return Invalid(absl::StrCat(where, " is not dense row-major"));
-    dense_stride *= size;  // at most `elements`
+    if (!empty) dense_stride *= size;  // at most `elements`
+    // Of a dim of one element and of an empty tensor too: whoever walks over them adds strides as well.
     int64_t reach = 0;
-    if (!Multiply(size - 1, stride, reach) || extent + reach > kMaxBytes)
+    if (stride > kMaxBytes || !Multiply(std::max<int64_t>(size - 1, 0), stride, reach) || extent + reach > kMaxBytes)
       return Invalid(absl::StrCat(where, " reaches too far"));
     extent += reach;
   }

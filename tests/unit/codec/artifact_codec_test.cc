@@ -274,6 +274,19 @@ TEST(ArtifactCodecTest, PlanThatCouldLeaveItsBuffersIsRefused) {
          a.plan.inputs[0].strides = {kHuge, 1};
        },
        "reaches too far"},
+      {"stride that overflows, of a dim of one",
+       [](Artifact& a) {
+         a.plan.inputs[0].shape = {1, 6};
+         a.plan.inputs[0].strides = {kHuge, 1};
+       },
+       "reaches too far"},
+      {"strides that overflow, of an empty tensor",
+       [](Artifact& a) {
+         a.plan.inputs[0].shape = {5, 0};
+         a.plan.inputs[0].strides = {kHuge, 1};
+         a.plan.buffers[0].size_bytes = 0;
+       },
+       "reaches too far"},
       {"negative stride",
        [](Artifact& a) {
          a.plan.inputs[0].strides = {-3, 1};
