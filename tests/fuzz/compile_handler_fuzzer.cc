@@ -102,7 +102,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   RequireHelps(response.status(), "compile");
   if (response.ok()) {
     if (response->summary().fingerprint().size() != 32) ReportFinding("compile", "the response has no fingerprint");
-    if (response->has_artifact() == request.omit_artifact()) ReportFinding("compile", "artifact there, or not, unasked");
+    if (response->has_artifact() == request.omit_artifact())
+      ReportFinding("compile", "artifact there, or not, unasked");
     if (request.include_source()) {
       v1::ExplainRequest explain;
       *explain.mutable_spec() = request.spec();

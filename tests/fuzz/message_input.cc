@@ -119,8 +119,7 @@ class MessageMutator {
         break;
       case FieldDescriptor::CPPTYPE_UINT64:
         reflection->SetUInt64(
-            part, field,
-            static_cast<uint64_t>(Integer(static_cast<int64_t>(reflection->GetUInt64(*part, field)))));
+            part, field, static_cast<uint64_t>(Integer(static_cast<int64_t>(reflection->GetUInt64(*part, field)))));
         break;
       case FieldDescriptor::CPPTYPE_DOUBLE:
         reflection->SetDouble(part, field, Number(reflection->GetDouble(*part, field)));

@@ -51,7 +51,8 @@ class Region {
   std::vector<int32_t> writers_;  // of the piece that starts at the cut
 };
 
-// What the caller of a plan brings: the bytes from the first to the last element. Overflow is a finding of the sanitizer.
+// What the caller of a plan brings: the bytes from the first to the last element. Overflow is a finding of the
+// sanitizer.
 int64_t PromisedBytes(const PlanTensor& tensor) {
   int64_t last = 0;
   bool empty = false;

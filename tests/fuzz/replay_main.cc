@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
       return 2;
     }
     const std::string bytes((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-    // Of exactly the input's size, so that the address sanitizer sees a read past its end. Left in the log if it aborts.
+    // Of exactly the input's size, so that the address sanitizer sees a read past its end. Left in the log if it
+    // aborts.
     const std::unique_ptr<uint8_t[]> copy(new uint8_t[bytes.size()]);
     std::copy(bytes.begin(), bytes.end(), copy.get());
     std::printf("%s\n", file.c_str());

@@ -6,14 +6,46 @@
 
 namespace {
 
-constexpr std::string_view kGraphSigns[] = {"graph ", "return ", "%",    " = ", "(",    ")",   "{",   "}",
-                                            "[",      "]",       ": ",   ", ",  "true", "nan", "inf", "-inf",
-                                            "1.5",    "-1",      "1e38", "#",   "false"};
-constexpr std::string_view kCaseFileWords[] = {
-    "name",       "source",  "why",  "graph", "inputs", "outputs",   "tolerance", "options", "symbols", "error",
-    "code",       "contains", "rtol", "atol",  "dtype",  "shape",     "data",      "fill",    "random",  "seed",
-    "low",        "high",    "int",  "normal", "uniform", "reference", "numerics",  "fused",   "eager",   "fast_math",
-    "allow_tf32", "fuse",    "nan",  "inf",   "-inf",   "-0.0",      "INVALID_ARGUMENT"};
+constexpr std::string_view kGraphSigns[] = {"graph ", "return ", "%",   " = ", "(",    ")",    "{",
+                                            "}",      "[",       "]",   ": ",  ", ",   "true", "nan",
+                                            "inf",    "-inf",    "1.5", "-1",  "1e38", "#",    "false"};
+constexpr std::string_view kCaseFileWords[] = {"name",
+                                               "source",
+                                               "why",
+                                               "graph",
+                                               "inputs",
+                                               "outputs",
+                                               "tolerance",
+                                               "options",
+                                               "symbols",
+                                               "error",
+                                               "code",
+                                               "contains",
+                                               "rtol",
+                                               "atol",
+                                               "dtype",
+                                               "shape",
+                                               "data",
+                                               "fill",
+                                               "random",
+                                               "seed",
+                                               "low",
+                                               "high",
+                                               "int",
+                                               "normal",
+                                               "uniform",
+                                               "reference",
+                                               "numerics",
+                                               "fused",
+                                               "eager",
+                                               "fast_math",
+                                               "allow_tf32",
+                                               "fuse",
+                                               "nan",
+                                               "inf",
+                                               "-inf",
+                                               "-0.0",
+                                               "INVALID_ARGUMENT"};
 
 }  // namespace
 

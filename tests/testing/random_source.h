@@ -20,7 +20,8 @@ class RandomSource {
 
   uint64_t Next() {
     if (choices_.size() < 2) return RandomWord(seed_, next_++);
-    const uint64_t draw = static_cast<uint8_t>(choices_[0]) | static_cast<uint64_t>(static_cast<uint8_t>(choices_[1])) << 8;
+    const uint64_t draw = static_cast<uint8_t>(choices_[0]) | static_cast<uint64_t>(static_cast<uint8_t>(choices_[1]))
+                                                                  << 8;
     choices_.remove_prefix(2);
     return draw;
   }

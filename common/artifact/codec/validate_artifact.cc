@@ -123,7 +123,8 @@ absl::Status ValidateBuffer(const LaunchPlan& plan, size_t index, const std::vec
       FUSELINE_RETURN_IF_ERROR(check_within(output_bytes.size(), [&](size_t i) { return output_bytes[i]; }));
       // Else the rest of the output would go to the client unwritten.
       if (buffer.size_bytes < output_bytes[static_cast<size_t>(buffer.index)]) {
-        return Invalid(absl::StrCat(where, " has size ", buffer.size_bytes, ", less than the output that it stands for"));
+        return Invalid(
+            absl::StrCat(where, " has size ", buffer.size_bytes, ", less than the output that it stands for"));
       }
       return absl::OkStatus();
     case PlanBuffer::Kind::kConstant:
@@ -189,8 +190,8 @@ absl::Status ValidateStep(const Artifact& artifact, size_t index) {
   return Invalid(absl::StrCat(where, " has no kind"));
 }
 
-// Nothing is copied from where nothing was written: that would hand out what an earlier run has left in memory. A launch
-// may write all of its buffers, since a plan does not say which.
+// Nothing is copied from where nothing was written: that would hand out what an earlier run has left in memory. A
+// launch may write all of its buffers, since a plan does not say which.
 absl::Status ValidateContents(const LaunchPlan& plan, const std::vector<int64_t>& output_bytes) {
   std::vector<bool> temporary_filled(plan.buffers.size(), false);
   std::vector<bool> output_filled(plan.outputs.size(), false);
