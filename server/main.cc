@@ -17,6 +17,8 @@
 #include "absl/time/time.h"
 #include "server/compiler/compiler_worker.h"
 #include "server/compiler/worker_compiler.h"
+#include "server/device_worker/device_worker.h"
+#include "server/device_worker/worker_device.h"
 #include "server/engine/engine.h"
 #include "server/service/call_log.h"
 #include "server/service/server.h"
@@ -24,9 +26,9 @@
 
 namespace {
 
+using fuseline::service::LineFile;
 using fuseline::service::Logger;
 using fuseline::service::LogLevel;
-using fuseline::service::LineFile;
 using fuseline::service::Server;
 using fuseline::service::ServerFlags;
 
@@ -91,10 +93,11 @@ int Run(ServerFlags flags, const sigset_t& signals) {
   if (!flags.port_file.empty() && !WritePortFile(flags.port_file, (*server)->port())) {
     return fail("port-file-failed", absl::UnavailableError(absl::StrCat("can't write '", flags.port_file, "'")));
   }
-  logger.Log(
-      LogLevel::kInfo, "serving",
-      {{"address", (*server)->address()}, {"version", flags.server.version}, {"cache_dir", flags.engine.cache_dir},
-       {"metrics_port", absl::StrCat((*server)->metrics_port())}});
+  logger.Log(LogLevel::kInfo, "serving",
+             {{"address", (*server)->address()},
+              {"version", flags.server.version},
+              {"cache_dir", flags.engine.cache_dir},
+              {"metrics_port", absl::StrCat((*server)->metrics_port())}});
 
   int signal = 0;
   while (signal == 0) {
@@ -130,15 +133,16 @@ int Run(ServerFlags flags, const sigset_t& signals) {
 
 int main(int argc, char** argv) {
   if (const std::optional<int> code = fuseline::compiler::MaybeRunCompilerWorker(argc, argv)) return *code;
+  if (const std::optional<int> code = fuseline::device_worker::MaybeRunDeviceWorker(argc, argv)) return *code;
   // Before any thread: threads inherit the mask, so that these signals come to sigtimedwait alone.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   // Protobuf would write a line for each malformed string that a client sends.
-  sigaddset(&signals, SIGHUP);
   google::protobuf::SetLogHandler(nullptr);
 
   fuseline::service::FlagsOutcome outcome = fuseline::service::ParseServerFlags(argc, argv, FUSELINE_VERSION);
@@ -148,6 +152,11 @@ int main(int argc, char** argv) {
   }
   if (outcome.flags->compiler_workers) {
     outcome.flags->engine.compiler_workers.command = fuseline::compiler::ThisProgramAsWorker();
+  }
+  if (outcome.flags->device_workers) {
+    outcome.flags->engine.executor.open_cuda = [](std::string& why) {
+      return fuseline::device_worker::OpenCudaWorkers(fuseline::compiler::ThisProgramAsWorker(), why);
+    };
   }
   return Run(*std::move(outcome.flags), signals);
 }

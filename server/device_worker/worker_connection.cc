@@ -58,7 +58,8 @@ absl::StatusOr<std::shared_ptr<WorkerConnection>> WorkerConnection::Start(const 
   }
   std::shared_ptr<WorkerConnection> connection(new WorkerConnection(pid, sockets[0], std::move(memory)));
   absl::MutexLock lock(&connection->mutex_);
-  if (!connection->channel_.SendDescriptor(connection->memory_->fd())) return connection->Lose("the process is gone");
+  if (!connection->channel_.SendDescriptor(connection->memory_->fd()))
+    return connection->Lose("the device's process has ended");
   return connection;
 }
 

@@ -116,7 +116,11 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
          "threads of each CPU device; 0: the cores divided by the CPU devices");
   app.add_flag("--cuda,!--no-cuda", flags.engine.executor.use_cuda,
                "use the CUDA devices that the driver shows, or none of them [cuda]");
-  for (const char* name : {"--cpu_devices", "--cpu_threads", "--cuda"}) app.get_option(name)->group("Devices");
+  app.add_flag("--device_workers,!--no-device_workers", flags.device_workers,
+               "drive each CUDA device in a process of its own, which contains its faults, or all in the server's "
+               "[device_workers]");
+  for (const char* name : {"--cpu_devices", "--cpu_threads", "--cuda", "--device_workers"})
+    app.get_option(name)->group("Devices");
 
   number("--tensor_store_mb", raw.tensor_store_mb, 0, kMaxMb, "tensors kept between calls, of all owners, MiB");
   number("--tensor_quota_mb", raw.tensor_quota_mb, 0, kMaxMb, "tensors kept between calls, of one owner, MiB");

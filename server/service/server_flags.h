@@ -18,6 +18,7 @@ struct ServerFlags {
   EngineOptions engine;
   ServerOptions server;
   bool compiler_workers = true;  // the program says what they are started with: engine.compiler_workers.command
+  bool device_workers = true;    // likewise: engine.executor.open_cuda
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
   absl::Duration drain_time = absl::Seconds(30);

@@ -148,7 +148,7 @@ TEST_F(DeviceRebuildTest, CallersOfOtherDevicesDoNotNotice) {
 TEST_F(DeviceRebuildTest, ImpossibleSizesAreResourceExhaustedAndTheDeviceGoesOn) {
   auto large = std::make_shared<Artifact>(*work_);
   large->fingerprint.bytes[31] = 1;
-  for (const int64_t arena_bytes : {executor_->Devices()[0].memory_bytes, int64_t{1} << 50}) {
+  for (const int64_t arena_bytes : {executor_->Devices()[0].memory_bytes, int64_t{1} << 45}) {
     large->plan.arena_bytes = arena_bytes;
     ++large->fingerprint.bytes[31];
     const auto full = executor_->Execute(std::make_shared<const Artifact>(*large), {Filled(1)}, {});

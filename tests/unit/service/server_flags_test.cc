@@ -49,6 +49,7 @@ TEST(ServerFlagsTest, NoFlagsGiveTheDocumentedDefaults) {
   EXPECT_EQ(flags.engine.executor.cpu_devices, 1);
   EXPECT_TRUE(flags.engine.executor.use_cuda);
   EXPECT_TRUE(flags.compiler_workers);
+  EXPECT_TRUE(flags.device_workers);
   EXPECT_EQ(flags.engine.compiler_workers.time_limit, absl::Seconds(60));
   EXPECT_EQ(flags.engine.compiler_workers.memory_limit_bytes, 4ll << 30);
   EXPECT_EQ(flags.engine.tensors.capacity_bytes, executor::TensorStoreOptions().capacity_bytes);
@@ -89,7 +90,6 @@ TEST(ServerFlagsTest, EveryFlagArrives) {
                                       "--max_constant_mb=9",
                                       "--max_message_mb=10",
                                       "--max_queue=11",
-                                      "--drain_seconds=12",
                                       "--max_execute_queue=13",
                                       "--max_streams=14",
                                       "--stream_idle_seconds=15",
@@ -97,6 +97,7 @@ TEST(ServerFlagsTest, EveryFlagArrives) {
                                       "--max_calls_per_connection=17",
                                       "--metrics_listen=127.0.0.1:0",
                                       "--access_log=/a/log",
+                                      "--drain_seconds=12",
                                       "--log_level=error",
                                       "--log_format=json",
                                       "--port_file=/p"});
