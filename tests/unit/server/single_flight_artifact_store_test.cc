@@ -92,7 +92,7 @@ class SlowBuild {
     return [this, key](const BuildControl& control) -> absl::StatusOr<ArtifactPtr> {
       ++begun_;
       begin_.Notify();
-      while (!go_on_.HasBeenNotified()) {
+      while (!go_on_) {
         if (absl::Status status = control.stop(); !status.ok()) {
           stopped_.Notify();
           return status;
@@ -106,15 +106,15 @@ class SlowBuild {
   void WaitUntilStopped() { stopped_.WaitForNotification(); }
   void End(const absl::Status& status = absl::OkStatus()) {
     status_ = status;
-    go_on_.Notify();
+    go_on_ = true;
   }
   int begun() const { return begun_; }
 
  private:
   absl::Notification begin_;
   absl::Notification stopped_;
-  absl::Notification go_on_;
   absl::Status status_;
+  std::atomic<bool> go_on_{false};
   std::atomic<int> begun_{0};
 };
 
@@ -276,16 +276,17 @@ TEST_F(SingleFlightArtifactStoreTest, FullQueueRefusesAtOnce) {
   hasty.deadline = absl::Now() + absl::Milliseconds(30);
   EXPECT_THAT(store_->GetOrBuild(KeyOf(4), Quick(KeyOf(4)), hasty), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
   for (int n : {2, 3}) {
-    threads.emplace_back([&, n] { EXPECT_THAT(store_->GetOrBuild(KeyOf(n), Quick(KeyOf(n))), IsOk()); });
+    absl::Notification queued;
+    WaitOptions wait;
+    wait.on_stage = [&](BuildStage stage) {
+      if (stage == BuildStage::kQueued) queued.Notify();
+    };
+    threads.emplace_back([&, n, wait] { EXPECT_THAT(store_->GetOrBuild(KeyOf(n), Quick(KeyOf(n)), wait), IsOk()); });
+    queued.WaitForNotification();
   }
-  while (Stats().builds_waiting < 2) absl::SleepFor(absl::Milliseconds(1));
   // The one that nobody waits for has made room for the second.
-  absl::Status refused = absl::UnknownError("not asked");
-  while (!absl::IsResourceExhausted(refused)) {
-    WaitOptions soon;
-    soon.deadline = absl::Now() + absl::Milliseconds(30);
-    refused = store_->GetOrBuild(KeyOf(5), Quick(KeyOf(5)), soon).status();
-  }
+  const absl::Status refused = store_->GetOrBuild(KeyOf(5), Quick(KeyOf(5))).status();
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kResourceExhausted, "2 builds wait"));
   EXPECT_EQ(GetErrorReason(refused), ErrorReason::kQueueFull);
   EXPECT_EQ(GetErrorReason(store_->BuildAnew(Quick(KeyOf(5))).status()), ErrorReason::kQueueFull);
   slow.End();
