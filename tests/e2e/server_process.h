@@ -21,6 +21,7 @@ class ServerProcess {
   bool running() const { return !address_.empty(); }
   const std::string& address() const { return address_; }  // "127.0.0.1:PORT"
   std::string log() const;
+  pid_t pid() const { return pid_; }
   // Sends SIGTERM and waits for the end; the exit code, or -1 where a signal ended it.
   int Stop();
   // SIGKILL: the server has no time to do anything.
