@@ -22,7 +22,8 @@
 // leaves a tensor behind until its lease runs out.
 //
 // Tensors travel in one message with the call, and where they are large (together 4 MiB or more) in chunks, without
-// copies of the client's: a tensor must not change while a call uses it.
+// copies of the client's: a tensor must not change while a call uses it. Memory of large results is used again once all
+// copies of the tensor are gone; tensors may outlive the client.
 //
 // Thread-safety: Client is thread-safe. Blocking: every call blocks until the answer, an error or the deadline.
 // Tested by tests/unit/client/client_test.cc
@@ -133,7 +134,8 @@ struct CompileSummary {
   bool is_hit() const { return outcome != "miss" && outcome != "joined"; }
 };
 
-// How far a compilation has come. Stages come in this order, and some are left out: a hit goes from the first to the last.
+// How far a compilation has come. Stages come in this order, and some are left out: a hit goes from the first to the
+// last.
 enum class CompileStage : uint8_t { kCacheCheck = 1, kQueued = 2, kCompiling = 3, kDone = 4 };
 // Called on the caller's thread while it waits; from the start again where a broken call is made again.
 using StageListener = std::function<void(CompileStage)>;

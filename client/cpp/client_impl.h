@@ -17,6 +17,7 @@
 #include "client/cpp/fingerprint_memory.h"
 #include "client/cpp/message_codec.h"
 #include "common/ir/codec/graph_codec.h"
+#include "common/launch/block_pool.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "fuseline/v1/admin_service.grpc.pb.h"
@@ -99,6 +100,8 @@ class Client::Impl {
 
   const ClientOptions& options() const { return options_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  // Memory of received tensors, for those that come after them.
+  launch::BlockPool& pool() { return *pool_; }
   v1::CompileService::Stub& compile() { return *compile_; }
   v1::ExecuteService::Stub& execute() { return *execute_; }
   v1::AdminService::Stub& admin() { return *admin_; }
@@ -115,6 +118,8 @@ class Client::Impl {
   std::unique_ptr<v1::ExecuteService::Stub> execute_;
   std::unique_ptr<v1::AdminService::Stub> admin_;
   // Own synchronisation.
+  static constexpr int64_t kMostIdleBytes = 256ll << 20;
+  const std::shared_ptr<launch::BlockPool> pool_ = launch::BlockPool::Create(kMostIdleBytes);
   FingerprintMemory memory_;
 };
 

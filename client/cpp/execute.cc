@@ -83,8 +83,8 @@ class ExecuteCall {
   // Names of outputs are the graph's, or canonical where it is asked for by fingerprint.
   void NameOutputs(bool by_fingerprint);
   // The attempts of the two ways. Both fill in response() and outputs().
-  grpc::Status Stream(const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext& context,
-                      absl::Status& received);
+  grpc::Status Stream(const std::shared_ptr<grpc::Channel>& channel, launch::BlockPool& pool,
+                      grpc::ClientContext& context, absl::Status& received);
   absl::Status TakeOutputs();
 
   v1::ExecuteResponse& response() { return response_; }
@@ -92,7 +92,7 @@ class ExecuteCall {
 
  private:
   absl::StatusOr<size_t> OutputIndex(const std::string& name) const;
-  absl::Status Receive(StreamCall& call);
+  absl::Status Receive(StreamCall& call, launch::BlockPool& pool);
 
   const CompileSpec& spec_;
   const ExecuteOptions& options_;
@@ -182,8 +182,8 @@ void ExecuteCall::NameOutputs(bool by_fingerprint) {
   }
 }
 
-grpc::Status ExecuteCall::Stream(const std::shared_ptr<grpc::Channel>& channel, grpc::ClientContext& context,
-                                 absl::Status& received) {
+grpc::Status ExecuteCall::Stream(const std::shared_ptr<grpc::Channel>& channel, launch::BlockPool& pool,
+                                 grpc::ClientContext& context, absl::Status& received) {
   received = absl::OkStatus();
   response_.Clear();
   outputs_.clear();
@@ -195,11 +195,11 @@ grpc::Status ExecuteCall::Stream(const std::shared_ptr<grpc::Channel>& channel, 
   bool ok = call.Write(message);
   for (size_t i = 0; i < streamed_.size() && ok; ++i)
     ok = call.WriteTensor(spec_.graph == nullptr ? streamed_[i]->name : "", streamed_[i]->tensor);
-  if (ok && call.WritesDone()) received = Receive(call);
+  if (ok && call.WritesDone()) received = Receive(call, pool);
   return call.FinishReceived(received);
 }
 
-absl::Status ExecuteCall::Receive(StreamCall& call) {
+absl::Status ExecuteCall::Receive(StreamCall& call, launch::BlockPool& pool) {
   grpc::ByteBuffer buffer;
   if (!call.Read(buffer)) return absl::OkStatus();  // the call's status says why
   StreamMessage<v1::ExecuteStreamResponse> message;
@@ -208,7 +208,7 @@ absl::Status ExecuteCall::Receive(StreamCall& call) {
   response_.Swap(message.message.mutable_header());
   std::vector<StreamedTensor> parts;
   for (const v1::NamedTensor& output : response_.outputs()) {
-    FUSELINE_ASSIGN_OR_RETURN(Tensor tensor, AllocateFromProto(output.tensor()));
+    FUSELINE_ASSIGN_OR_RETURN(Tensor tensor, AllocateFromProto(output.tensor(), pool));
     outputs_.push_back(tensor);
     parts.push_back({output.name(), std::move(tensor)});
   }
@@ -275,8 +275,9 @@ absl::StatusOr<ExecuteResult> Client::Execute(const CompileSpec& spec, const std
       execute.AddInputs(stream);
     }
     absl::Status received;
-    FUSELINE_RETURN_IF_ERROR(impl_->WithRetries(
-        [&](grpc::ClientContext& context) { return execute.Stream(impl_->channel(), context, received); }));
+    FUSELINE_RETURN_IF_ERROR(impl_->WithRetries([&](grpc::ClientContext& context) {
+      return execute.Stream(impl_->channel(), impl_->pool(), context, received);
+    }));
     if (received.ok()) return absl::OkStatus();
     return Internal(absl::StrCat("the server's answer makes no sense: ", std::string(received.message())));
   };

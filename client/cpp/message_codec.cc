@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
+#include "common/tensor/stream/pooled_tensor.h"
 
 namespace fuseline::client {
 namespace {
@@ -102,9 +103,9 @@ absl::StatusOr<Tensor> TensorFromProto(const v1::Tensor& proto) {
   return Tensor::FromBytes(type.dtype, std::move(type.shape), proto.data());
 }
 
-absl::StatusOr<Tensor> AllocateFromProto(const v1::Tensor& proto) {
+absl::StatusOr<Tensor> AllocateFromProto(const v1::Tensor& proto, launch::BlockPool& pool) {
   FUSELINE_ASSIGN_OR_RETURN(CheckedType type, TypeFromProto(proto));
-  return Tensor::Allocate(type.dtype, std::move(type.shape));
+  return AllocatePooled(pool, type.dtype, std::move(type.shape));
 }
 
 absl::StatusOr<KeptTensor> KeptTensorFromProto(const v1::KeptTensor& proto) {

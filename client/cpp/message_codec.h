@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/client.h"
+#include "common/launch/block_pool.h"
 #include "fuseline/v1/admin_service.pb.h"
 #include "fuseline/v1/compile_service.pb.h"
 #include "fuseline/v1/execute_service.pb.h"
@@ -15,8 +16,9 @@ namespace fuseline::client {
 void SpecFieldsToProto(const CompileSpec& spec, v1::CompileSpec* proto);
 void TensorToProto(const Tensor& tensor, v1::Tensor* proto);
 absl::StatusOr<Tensor> TensorFromProto(const v1::Tensor& proto);
-// Uninitialised storage for a tensor whose data comes in chunks; nothing of `proto.data()` is read.
-absl::StatusOr<Tensor> AllocateFromProto(const v1::Tensor& proto);
+// Uninitialised storage for a tensor whose data comes in chunks; nothing of `proto.data()` is read. Errors: also
+// RESOURCE_EXHAUSTED (kDeviceMemory).
+absl::StatusOr<Tensor> AllocateFromProto(const v1::Tensor& proto, launch::BlockPool& pool);
 absl::StatusOr<KeptTensor> KeptTensorFromProto(const v1::KeptTensor& proto);
 absl::Duration DurationFromProto(const google::protobuf::Duration& proto);
 void DurationToProto(absl::Duration duration, google::protobuf::Duration* proto);

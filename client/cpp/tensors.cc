@@ -48,7 +48,7 @@ absl::StatusOr<Tensor> Client::GetTensor(const std::string& handle) {
     StreamMessage<v1::GetTensorResponse> message;
     FUSELINE_RETURN_IF_ERROR(ReadStreamMessage(buffer, message));
     if (message.is_chunk || !message.message.has_header()) return Internal("the server sent no header");
-    FUSELINE_ASSIGN_OR_RETURN(tensor, AllocateFromProto(message.message.header()));
+    FUSELINE_ASSIGN_OR_RETURN(tensor, AllocateFromProto(message.message.header(), impl_->pool()));
     ChunkAssembler assembler("tensor", {{handle, tensor}});
     while (!assembler.complete() && call.Read(buffer)) {
       FUSELINE_RETURN_IF_ERROR(ReadStreamMessage(buffer, message));

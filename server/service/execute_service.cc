@@ -12,6 +12,7 @@
 #include "common/case_file/random_inputs.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
+#include "common/tensor/stream/pooled_tensor.h"
 #include "fuseline/v1/execute_service.grpc.pb.h"
 #include "server/service/call_runner.h"
 #include "server/service/message_codec.h"
@@ -77,7 +78,8 @@ absl::Status ExecuteHandler::ExecuteStream(BufferReader& reader, BufferWriter& w
     if (hold_bytes_) {
       FUSELINE_ASSIGN_OR_RETURN(held, hold_bytes_(run->streamed_bytes()));
     }
-    ChunkAssembler assembler("input", run->AllocateStreamed());
+    FUSELINE_ASSIGN_OR_RETURN(std::vector<StreamedTensor> streamed, run->AllocateStreamed(*pool_));
+    ChunkAssembler assembler("input", std::move(streamed));
     FUSELINE_RETURN_IF_ERROR(ReceiveChunks<v1::ExecuteStreamRequest>(reader, assembler));
   }
   FUSELINE_RETURN_IF_ERROR(run->Run());
@@ -103,7 +105,7 @@ absl::StatusOr<v1::PutTensorResponse> ExecuteHandler::PutTensor(BufferReader& re
   // Before anything is allocated: the quota bounds what a client can make the server allocate.
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<executor::TensorStore::Reservation> reservation,
                             engine_.tensors().Reserve(options, type.size_bytes));
-  Tensor tensor = Tensor::Allocate(type.dtype, std::move(type.shape));
+  FUSELINE_ASSIGN_OR_RETURN(Tensor tensor, AllocatePooled(*pool_, type.dtype, std::move(type.shape)));
   ChunkAssembler assembler("tensor", {{header.handle(), tensor}});
   FUSELINE_RETURN_IF_ERROR(ReceiveChunks<v1::PutTensorRequest>(reader, assembler));
   FUSELINE_ASSIGN_OR_RETURN(const executor::StoredTensorInfo info,

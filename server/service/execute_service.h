@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/launch/block_pool.h"
 #include "fuseline/v1/execute_service.pb.h"
 #include "server/engine/engine.h"
 #include "server/service/call_context.h"
@@ -49,6 +50,9 @@ class ExecuteHandler {
  private:
   Engine& engine_;
   const HoldBytes hold_bytes_;
+  // Memory of uploaded tensors, for those that come after them.
+  static constexpr int64_t kMostIdleBytes = 512ll << 20;
+  const std::shared_ptr<launch::BlockPool> pool_ = launch::BlockPool::Create(kMostIdleBytes);
   // Host bytes of the inputs of the benchmarks that are running.
   mutable std::atomic<int64_t> benchmark_bytes_{0};
 };

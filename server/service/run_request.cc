@@ -7,6 +7,7 @@
 #include "common/ir/verify_graph.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
+#include "common/tensor/stream/pooled_tensor.h"
 #include "server/service/message_codec.h"
 
 namespace fuseline::service {
@@ -133,7 +134,7 @@ absl::Status RunRequest::ResolveInput(Input& input) {
                          absl::StrCat("input '", input.name, "' has no tensor"));
 }
 
-std::vector<StreamedTensor> RunRequest::AllocateStreamed() {
+absl::StatusOr<std::vector<StreamedTensor>> RunRequest::AllocateStreamed(launch::BlockPool& pool) {
   std::vector<Input*> in_order;
   for (Input& input : inputs_) {
     if (input.is_streamed) in_order.push_back(&input);
@@ -141,7 +142,7 @@ std::vector<StreamedTensor> RunRequest::AllocateStreamed() {
   std::sort(in_order.begin(), in_order.end(), [](const Input* a, const Input* b) { return a->position < b->position; });
   std::vector<StreamedTensor> tensors;
   for (Input* input : in_order) {
-    input->tensor = Tensor::Allocate(input->tensor.dtype(), input->tensor.shape());
+    FUSELINE_ASSIGN_OR_RETURN(input->tensor, AllocatePooled(pool, input->tensor.dtype(), input->tensor.shape()));
     tensors.push_back({request_->inputs(static_cast<int>(input->position)).name(), input->tensor});
   }
   return tensors;

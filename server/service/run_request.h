@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/launch/block_pool.h"
 #include "common/tensor/stream/chunk_assembler.h"
 #include "fuseline/v1/execute_service.pb.h"
 #include "server/engine/engine.h"
@@ -32,7 +33,8 @@ class RunRequest {
   // The bytes of the inputs that come in chunks, and uninitialised tensors for them in the request's order. The caller
   // has to fill them before Run.
   int64_t streamed_bytes() const { return streamed_bytes_; }
-  std::vector<StreamedTensor> AllocateStreamed();
+  // Errors: RESOURCE_EXHAUSTED (kDeviceMemory).
+  absl::StatusOr<std::vector<StreamedTensor>> AllocateStreamed(launch::BlockPool& pool);
 
   absl::Status Run();
   // After Run. Everything but the outputs' data.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/status/error.h"
+#include "common/tensor/stream/pooled_tensor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/status_matchers.h"
@@ -102,6 +103,25 @@ TEST(ChunkAssemblerTest, ChunkAfterTheEndIsRefused) {
   ChunkAssembler named("input", {{"a", Bytes(1)}, {"b", Bytes(1)}});
   ASSERT_OK(named.Add(Chunk("a", 0, "a")));
   EXPECT_THAT(named.Add(Chunk("a", 1, "b")), StatusIs(kInvalid, "where only 0 are missing"));
+}
+
+TEST(ChunkAssemblerTest, PooledTensorsReuseMemoryOnceAllCopiesAreGone) {
+  const std::shared_ptr<launch::BlockPool> pool = launch::BlockPool::Create(8 << 20);
+  const void* first = nullptr;
+  {
+    const auto tensor = AllocatePooled(*pool, DType::kF32, {300'000});
+    ASSERT_OK(tensor);
+    EXPECT_EQ(tensor->size_bytes(), 1'200'000);
+    const Tensor copy = *tensor;
+    first = copy.data();
+    EXPECT_NE(AllocatePooled(*pool, DType::kF32, {300'000})->data(), first);
+  }
+  EXPECT_EQ(pool->used_bytes(), 0);
+  EXPECT_GE(pool->idle_bytes(), 2 * 1'200'000);
+  EXPECT_OK(AllocatePooled(*pool, DType::kF32, {300'000}));
+  const auto small = AllocatePooled(*pool, DType::kF32, {0});
+  ASSERT_OK(small);
+  EXPECT_EQ(small->element_count(), 0);
 }
 
 TEST(ChunkAssemblerTest, BoolThatIsNeitherZeroNorOneIsRefused) {
