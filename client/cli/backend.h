@@ -18,6 +18,7 @@ using client::BenchmarkResult;
 using client::CacheStats;
 using client::CompileResult;
 using client::CompileSpec;
+using client::CompileStage;
 using client::ExecuteOptions;
 using client::ExecuteResult;
 using client::ExplainOptions;
@@ -27,14 +28,19 @@ using client::KeptTensor;
 using client::KeptTensors;
 using client::NamedTensor;
 using client::ServerInfo;
+using client::StageListener;
 using client::VerifyResult;
+
+using BatchListener = client::Client::BatchListener;
 
 class Backend {
  public:
   virtual ~Backend() = default;
 
-  // With the kernels' source.
-  virtual absl::StatusOr<CompileResult> Compile(const CompileSpec& spec) = 0;
+  // With the kernels' source. `on_stage` hears how far it is; may be empty.
+  virtual absl::StatusOr<CompileResult> Compile(const CompileSpec& spec, const StageListener& on_stage = nullptr) = 0;
+  // As Client::CompileBatch, with source.
+  virtual absl::Status CompileBatch(const std::vector<CompileSpec>& specs, const BatchListener& on_result) = 0;
   // `inputs`: named as the graph's, in any order.
   virtual absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
                                                 const ExecuteOptions& options = {}) = 0;

@@ -1,6 +1,9 @@
-// fuseline compile GRAPH: compiles, and prints or saves what was asked for.
+// fuseline compile GRAPH…: compiles, and prints or saves what was asked for.
 #include <iostream>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -16,9 +19,10 @@ namespace fuseline::cli {
 namespace {
 
 struct CompileCommandFlags {
-  std::string graph;
+  std::vector<std::string> graphs;
   std::string emit;
   std::string output;
+  bool progress = false;
   CompileFlags compile;
 };
 
@@ -59,11 +63,68 @@ absl::StatusOr<std::string> EmitText(Backend& backend, const CompileSpec& spec, 
   return EmitStage(backend, spec, what);
 }
 
-absl::StatusOr<int> RunCompile(const CompileCommandFlags& flags, CommandContext& context) {
-  FUSELINE_ASSIGN_OR_RETURN(const CompileSpec spec, MakeSpec(context, flags.graph, flags.compile));
+const char* StageText(CompileStage stage) {
+  switch (stage) {
+    case CompileStage::kCacheCheck:
+      return "asking the cache";
+    case CompileStage::kQueued:
+      return "waiting for a compiler";
+    case CompileStage::kCompiling:
+      return "compiling";
+    case CompileStage::kDone:
+      break;
+  }
+  return "done";
+}
+
+// Many graphs: one line each, as they are done.
+absl::StatusOr<int> RunBatch(const CompileCommandFlags& flags, CommandContext& context) {
+  if (!flags.emit.empty()) {
+    return InvalidArgument(ErrorReason::kOptionInvalid, "--emit", "--emit takes one graph");
+  }
+  std::vector<CompileSpec> specs;
+  for (const std::string& graph : flags.graphs) {
+    FUSELINE_ASSIGN_OR_RETURN(CompileSpec spec, MakeSpec(context, graph, flags.compile));
+    specs.push_back(std::move(spec));
+  }
   FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
-  context.Progress("compiling…");
-  FUSELINE_ASSIGN_OR_RETURN(const CompileResult result, backend->Compile(spec));
+  size_t done = 0;
+  bool failed = false;
+  Json all = Json::array();
+  const auto show_count = [&] { context.Progress(absl::StrCat(done, " of ", specs.size(), " compiled")); };
+  show_count();
+  FUSELINE_RETURN_IF_ERROR(backend->CompileBatch(specs, [&](size_t i, absl::StatusOr<CompileResult> result) {
+    ++done;
+    failed = failed || !result.ok();
+    if (context.json()) {
+      Json json = result.ok() ? SummaryJson(result->summary) : ErrorJson(result.status());
+      json["graph"] = flags.graphs[i];
+      all.push_back(std::move(json));
+    } else {
+      context.ClearProgress();
+      (result.ok() ? std::cout : std::cerr)
+          << flags.graphs[i] << ": " << (result.ok() ? SummaryText(result->summary) : absl::StrCat("error: ", ErrorText(result.status())))
+          << std::endl;
+    }
+    show_count();
+  }));
+  context.ClearProgress();
+  if (context.json()) PrintJson(all);
+  return failed ? 1 : 0;
+}
+
+absl::StatusOr<int> RunCompile(const CompileCommandFlags& flags, CommandContext& context) {
+  if (flags.graphs.size() != 1) return RunBatch(flags, context);
+  FUSELINE_ASSIGN_OR_RETURN(const CompileSpec spec, MakeSpec(context, flags.graphs[0], flags.compile));
+  FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
+  const StageListener show = [&](CompileStage stage) {
+    if (flags.progress) {
+      std::cerr << StageText(stage) << std::endl;
+    } else {
+      context.Progress(absl::StrCat(StageText(stage), "…"));
+    }
+  };
+  FUSELINE_ASSIGN_OR_RETURN(const CompileResult result, backend->Compile(spec, show));
   context.ClearProgress();
   std::string emitted;
   if (!flags.emit.empty()) {
@@ -94,7 +155,8 @@ absl::StatusOr<int> RunCompile(const CompileCommandFlags& flags, CommandContext&
 void RegisterCompileCommand(CLI::App& app, const SetBody& set_body) {
   auto flags = std::make_shared<CompileCommandFlags>();
   CLI::App* command = app.add_subcommand("compile", "compile a graph");
-  command->add_option("graph", flags->graph, "GRAPH: .fl, .pb, or -")->required();
+  command->add_option("graph", flags->graphs, "GRAPH…: .fl, .pb, or -; several are compiled in parallel")->required();
+  command->add_flag("--progress", flags->progress, "print how far it is, also where standard error is no terminal");
   command->add_option("--emit", flags->emit, "what to print or save")
       ->check(CLI::IsMember({"source", "ptx", "cubin", "plan", "artifact", "canonical", "loops", "fusion", "bodies"}));
   command->add_option("-o,--output", flags->output, "where to; default: standard output");

@@ -50,10 +50,19 @@ class LocalBackend : public Backend {
  public:
   explicit LocalBackend(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
-  absl::StatusOr<CompileResult> Compile(const CompileSpec& spec) override {
+  absl::StatusOr<CompileResult> Compile(const CompileSpec& spec, const StageListener& on_stage) override {
     FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
-    FUSELINE_ASSIGN_OR_RETURN(const fuseline::CompileResult compiled, engine_->Compile(request));
+    cache::WaitOptions wait;
+    // The same numbers.
+    if (on_stage) wait.on_stage = [&](cache::BuildStage stage) { on_stage(static_cast<CompileStage>(stage)); };
+    FUSELINE_ASSIGN_OR_RETURN(const fuseline::CompileResult compiled, engine_->Compile(request, wait));
     return CompileResult{Summarize(compiled), compiled.artifact};
+  }
+
+  // One after the other: a graph's kernels are compiled in parallel already.
+  absl::Status CompileBatch(const std::vector<CompileSpec>& specs, const BatchListener& on_result) override {
+    for (size_t i = 0; i < specs.size(); ++i) on_result(i, Compile(specs[i], nullptr));
+    return absl::OkStatus();
   }
 
   absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,

@@ -10,8 +10,11 @@ class RemoteBackend : public Backend {
  public:
   explicit RemoteBackend(std::unique_ptr<client::Client> client) : client_(std::move(client)) {}
 
-  absl::StatusOr<CompileResult> Compile(const CompileSpec& spec) override {
-    return client_->Compile(spec, /*include_source=*/true);
+  absl::StatusOr<CompileResult> Compile(const CompileSpec& spec, const StageListener& on_stage) override {
+    return client_->Compile(spec, /*include_source=*/true, on_stage);
+  }
+  absl::Status CompileBatch(const std::vector<CompileSpec>& specs, const BatchListener& on_result) override {
+    return client_->CompileBatch(specs, on_result, /*include_source=*/true);
   }
   absl::StatusOr<ExecuteResult> Execute(const CompileSpec& spec, const std::vector<NamedTensor>& inputs,
                                         const ExecuteOptions& options) override {

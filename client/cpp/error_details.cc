@@ -72,9 +72,17 @@ void ReadErrorInfo(const std::string& message, ErrorReason& reason, std::string&
   if (domain != "fuseline") return;
   reason = ErrorReasonFromName(reason_name);
 }
-}
 
 }  // namespace
+
+ErrorReason ErrorReasonFromName(const std::string& name) {
+  // The reasons are few and dense.
+  for (int i = 1; i < 256; ++i) {
+    const ErrorReason candidate = static_cast<ErrorReason>(i);
+    if (ErrorReasonName(candidate) == name) return candidate;
+  }
+  return ErrorReason::kUnspecified;
+}
 
 absl::Status DecodeError(int code, const std::string& message, const std::string& details) {
   const absl::StatusCode status_code =
