@@ -20,6 +20,8 @@ void StoppableLoop::Run(int64_t begin, int64_t end, int64_t grain, absl::Functio
   }
   int64_t slice = grain;
   int64_t started = Now();
+  int64_t not_yet = 0;
+  last_asked_.compare_exchange_strong(not_yet, started, std::memory_order_relaxed);
   while (begin < end) {
     if (stopped_.load(std::memory_order_relaxed)) return;
     const int64_t next = end - begin > slice ? begin + slice : end;
@@ -49,6 +51,7 @@ bool StoppableLoop::Stopped(int64_t now) {
 }
 
 absl::Status StoppableLoop::status() const {
+  if (!stopped_.load(std::memory_order_relaxed)) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   return status_;
 }

@@ -20,7 +20,7 @@ namespace fuseline::launch {
 class StoppableLoop {
  public:
   // `stop` may be empty.
-  explicit StoppableLoop(const StopCheck& stop) : stop_(stop), last_asked_(Now()) {}
+  explicit StoppableLoop(const StopCheck& stop) : stop_(stop) {}
 
   // Calls `body` on [begin, end) piece by piece, in order, until the end or the stop. `grain`: items that are certainly
   // not worth an interruption; slices are multiples of it.
@@ -39,7 +39,7 @@ class StoppableLoop {
 
   const StopCheck& stop_;
   std::atomic<bool> stopped_{false};
-  std::atomic<int64_t> last_asked_;  // in nanoseconds of the clock
+  std::atomic<int64_t> last_asked_{0};  // in nanoseconds of the clock; 0: no slice has begun
   mutable absl::Mutex mutex_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
