@@ -32,8 +32,10 @@ absl::StatusOr<ValueId> AddLiteral(GraphBuilder& builder, const Literal& literal
 
 }  // namespace
 
-DType LiteralDType(const Graph& graph, const Node& node) {
-  for (size_t i = node.op == "where" ? 1 : 0; i < node.operands.size(); ++i) {
+DType LiteralDType(const Graph& graph, const Node& node, size_t operand) {
+  const bool has_condition = node.op == "where";
+  if (has_condition && operand == 0) return DType::kBool;
+  for (size_t i = has_condition ? 1 : 0; i < node.operands.size(); ++i) {
     if (!node.operands[i].is_literal()) return graph.type(node.operands[i].value).dtype;
   }
   return DType::kF32;  // the verifier refuses a node of literals alone
@@ -61,9 +63,11 @@ absl::StatusOr<DecomposedGraph> DecomposeComposites(const Graph& graph) {
     std::vector<ValueId> results;
     if (node.def->kind == OpKind::kComposite) {
       std::vector<ValueId> operands;
-      for (const Operand& o : node.operands) {
+      for (size_t k = 0; k < node.operands.size(); ++k) {
+        const Operand& o = node.operands[k];
         if (o.is_literal()) {
-          FUSELINE_ASSIGN_OR_RETURN(const ValueId literal, AddLiteral(builder, o.literal, LiteralDType(graph, node)));
+          FUSELINE_ASSIGN_OR_RETURN(const ValueId literal,
+                                    AddLiteral(builder, o.literal, LiteralDType(graph, node, k)));
           operands.push_back(literal);
         } else {
           operands.push_back(renamed[static_cast<size_t>(o.value)]);

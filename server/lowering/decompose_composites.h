@@ -5,6 +5,7 @@
 // Thread-safety: a pure function. Errors: those of a decomposition's type inference, which would be a bug (INTERNAL).
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,7 +19,8 @@ struct DecomposedGraph {
 };
 absl::StatusOr<DecomposedGraph> DecomposeComposites(const Graph& graph);
 
-// The dtype that a node's literals take: that of its first operand that is a value, the condition of `where` aside.
-DType LiteralDType(const Graph& graph, const Node& node);
+// The dtype that a node's operand takes if it is a literal: that of the first operand that is a value, the condition of
+// `where` aside, which is bool.
+DType LiteralDType(const Graph& graph, const Node& node, size_t operand);
 
 }  // namespace fuseline::lowering

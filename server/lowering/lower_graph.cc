@@ -120,10 +120,11 @@ class Lowering {
     args.builder = &builder;
     args.attrs = &node.attrs;
     args.result_storage = graph_.type(result).dtype;
-    const DType literal_dtype = LiteralDType(graph_, node);
     const bool sees_storage = node.op == "cast" || node.op == "bitcast";
-    for (const Operand& o : node.operands) {
+    for (size_t k = 0; k < node.operands.size(); ++k) {
+      const Operand& o = node.operands[k];
       if (o.is_literal()) {
+        const DType literal_dtype = LiteralDType(graph_, node, k);
         args.operands.push_back(LiteralScalar(builder, o.literal, literal_dtype));
         args.operand_storage.push_back(literal_dtype);
         continue;

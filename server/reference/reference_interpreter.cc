@@ -61,9 +61,11 @@ absl::Status CheckInputs(const Graph& graph, const std::vector<Tensor>& inputs) 
   return absl::OkStatus();
 }
 
-// A literal takes the dtype of the first operand that is a value, the condition of `where` aside.
-DType LiteralDType(const Graph& graph, const Node& node) {
-  for (size_t k = node.op == "where" ? 1 : 0; k < node.operands.size(); ++k) {
+// A literal takes the dtype of the first operand that is a value; the condition of `where` stands aside and is bool.
+DType LiteralDType(const Graph& graph, const Node& node, size_t operand) {
+  const bool has_condition = node.op == "where";
+  if (has_condition && operand == 0) return DType::kBool;
+  for (size_t k = has_condition ? 1 : 0; k < node.operands.size(); ++k) {
     if (!node.operands[k].is_literal()) return graph.type(node.operands[k].value).dtype;
   }
   return DType::kF32;
@@ -118,8 +120,9 @@ absl::StatusOr<std::vector<Tensor>> Run(const Graph& graph, const std::vector<Te
       continue;
     }
     std::vector<Array> operands;
-    for (const Operand& operand : node.operands) {
-      operands.push_back(operand.is_literal() ? LiteralArray(operand.literal, LiteralDType(graph, node))
+    for (size_t k = 0; k < node.operands.size(); ++k) {
+      const Operand& operand = node.operands[k];
+      operands.push_back(operand.is_literal() ? LiteralArray(operand.literal, LiteralDType(graph, node, k))
                                               : values[static_cast<size_t>(operand.value)]);
     }
     std::vector<TensorType> result_types;

@@ -212,6 +212,9 @@ TEST(LowerGraphTest, LiteralsTakeTheDtypeOfTheOtherOperand) {
   ExpectLoopsComputeTheGraph(OneInput("i32[4]", "%y = mul(3, x)\nreturn %y"));
   ExpectLoopsComputeTheGraph(OneInput("f32[4]", "%c = gt(x, 0)\n%y = where(%c, x, -1.5)\nreturn %y"));
   ExpectLoopsComputeTheGraph(OneInput("f32[4]", "%c = gt(x, 0)\n%y = where(%c, 2.0, x)\nreturn %y"));
+  ExpectLoopsComputeTheGraph(OneInput("f32[4]", "%y = where(true, x, 2.0)\nreturn %y"));
+  ExpectLoopsComputeTheGraph(OneInput("i32[4]", "%y = where(true, x, 2)\nreturn %y"));
+  ExpectLoopsComputeTheGraph(OneInput("i32[4]", "%y = where(false, x, 2)\nreturn %y"));
   // A literal beside a 16-bit operand is a value of that dtype: 0.1 is 0.10009765625 in bf16.
   ExpectLoopsComputeTheGraph(
       OneInput("bf16[4]", "%c = cast(x) {dtype = f32}\n%y = add(x, 0.1)\n%z = cast(%y) {dtype = f32}\nreturn %c, %z"));

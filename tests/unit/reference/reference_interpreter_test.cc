@@ -139,6 +139,19 @@ TEST(ReferenceInterpreterTest, WhereNeverLeaksTheOtherBranch) {
   ExpectValues(Values((*outputs)[0]), {3, 0}, "where");
 }
 
+TEST(ReferenceInterpreterTest, LiteralConditionIsABool) {
+  for (const char* dtype : {"i32", "f32", "bool"}) {
+    const std::string text = "graph g(a: " + std::string(dtype) + "[1], b: " + dtype +
+                             "[1]) {\n  %r = where(true, a, b)\n  %s = where(false, a, b)\n  return %r, %s\n}\n";
+    const Tensor a = Make(*ParseDType(dtype), {1}, {1});
+    const Tensor b = Make(*ParseDType(dtype), {1}, {0});
+    const auto outputs = RunText(text, {a, b});
+    ASSERT_OK(outputs) << dtype;
+    ExpectValues(Values((*outputs)[0]), {1}, dtype);
+    ExpectValues(Values((*outputs)[1]), {0}, dtype);
+  }
+}
+
 constexpr char kHalfChain[] = "graph g(x: f16[1]) {\n  %a = add(x, 0.5)\n  %b = sub(%a, x)\n  return y = %b\n}\n";
 constexpr char kHalfChainStored[] =
     "graph g(x: f16[1]) {\n  %a = add(x, 0.5)\n  %b = sub(%a, x)\n  return y = %b, a = %a\n}\n";
