@@ -76,7 +76,7 @@ bool Measure(LoadKind kind, const Settings& settings) {
       AtMost("p99 of what is done", report.admitted.p99_ms, 2 * (unloaded->latencies.p99_ms + queue_ms), "ms") && kept;
   kept = AtMost("p99 of refusals", report.refused.p99_ms, 50, "ms") && kept;
   kept = AtMost("memory, the first fifth 100 %", 100 * report.late_mib / report.warm_mib,
-                100 * (1.05 + 8 / report.warm_mib), "%") &&
+                100 * (1.05 + 16 / report.warm_mib), "%") &&
          kept;
   std::printf("  memory over time, MiB:");
   const size_t samples = report.resident_mib.size();

@@ -155,11 +155,12 @@ absl::StatusOr<Unloaded> MeasureUnloaded(const std::string& address, LoadKind ki
     millis.push_back(took);
   }
   out.latencies = Summarise(std::move(millis));
-  // Two clients keep a device busy while one of them is told its result.
+  // As many as keep every core busy while some of them are told their results.
+  const int clients = std::max(4, 2 * static_cast<int>(std::thread::hardware_concurrency()));
   std::atomic<int64_t> done{0};
   const absl::Time start = absl::Now();
   std::vector<std::thread> threads;
-  for (int t = 0; t < 2; ++t) {
+  for (int t = 0; t < clients; ++t) {
     threads.emplace_back([&] {
       while (absl::Now() < start + duration) done += calls.Wait().first.ok() ? 1 : 0;
     });

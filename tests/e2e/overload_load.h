@@ -29,7 +29,7 @@ struct Latencies {
 
 struct Unloaded {
   Latencies latencies;          // of one client after the other
-  double calls_per_second = 0;  // of two clients in closed loops: the capacity
+  double calls_per_second = 0;  // of several clients in closed loops: the capacity
 };
 absl::StatusOr<Unloaded> MeasureUnloaded(const std::string& address, LoadKind kind, absl::Duration duration);
 
