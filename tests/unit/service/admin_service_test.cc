@@ -13,6 +13,8 @@ TEST(AdminServiceTest, ServerInfoHasTargetsDevicesLimitsAndUptime) {
   FakeEngine engine;
   engine.graph_limits.max_nodes = 17;
   bool draining = false;
+  engine.info.warnings = {"no disk"};
+  engine.info.devices[0].resets = 2;
   const AdminHandler handler(engine, {"1.2.3", 1 << 20, absl::Now() - absl::Seconds(90)}, [&] { return draining; });
   absl::StatusOr<v1::GetServerInfoResponse> info = handler.GetServerInfo({}, {});
   ASSERT_OK(info);
@@ -31,6 +33,10 @@ TEST(AdminServiceTest, ServerInfoHasTargetsDevicesLimitsAndUptime) {
   EXPECT_EQ(info->devices(0).execution_count(), 3);
   EXPECT_EQ(info->devices(0).queue_depth_count(), 1);
   EXPECT_TRUE(info->devices(0).healthy());
+  EXPECT_EQ(info->devices(0).unhealthy_reason(), "");
+  EXPECT_EQ(info->devices(0).reset_count(), 2);
+  ASSERT_EQ(info->warnings_size(), 1);
+  EXPECT_EQ(info->warnings(0), "no disk");
   EXPECT_EQ(info->limits().max_node_count(), 17);
   EXPECT_EQ(info->limits().max_message_bytes(), 1 << 20);
   EXPECT_GE(info->uptime().seconds(), 90);
@@ -57,7 +63,10 @@ TEST(AdminServiceTest, CacheStatsHaveEveryCounterOfEveryLevel) {
   EXPECT_EQ(level.corrupt_count(), 5);
   EXPECT_EQ(level.eviction_count(), 6);
   EXPECT_EQ(level.error_count(), 7);
+  EXPECT_TRUE(level.available());
   EXPECT_EQ(stats->levels(1).level(), "rocksdb");
+  EXPECT_FALSE(stats->levels(1).available());
+  EXPECT_EQ(stats->levels(1).reason(), "the disk is full");
   EXPECT_EQ(stats->build_count(), 15);
   EXPECT_EQ(stats->join_count(), 16);
 }

@@ -167,5 +167,27 @@ TEST(CompileServiceTest, VerifyPassesTensorsAndToleranceOnAndAnswersComparisons)
   }
 }
 
+TEST(CompileServiceTest, CallThatIsCancelledStopsWaitingAndNotesSayWhatWasFound) {
+  FakeEngine engine;
+  const CompileHandler handler(engine);
+  v1::CompileRequest request;
+  request.mutable_spec()->set_graph_text("graph g(x: f32[4]) {\n  return y = x\n}\n");
+  CallNotes notes;
+  CallContext context;
+  context.notes = &notes;
+  ASSERT_OK(handler.Compile(request, context));
+  EXPECT_EQ(notes.outcome, "miss");
+  EXPECT_EQ(notes.build_micros, 1'250'000);
+  engine.block_compile = true;
+  context.is_cancelled = [] { return true; };
+  EXPECT_EQ(handler.Compile(request, context).status().code(), absl::StatusCode::kCancelled);
+  context.is_cancelled = nullptr;
+  context.deadline = absl::Now() + absl::Milliseconds(20);
+  EXPECT_EQ(handler.Compile(request, context).status().code(), absl::StatusCode::kDeadlineExceeded);
+  v1::ExplainRequest explain;
+  *explain.mutable_spec() = request.spec();
+  EXPECT_EQ(handler.Explain(explain, context).status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
 }  // namespace
 }  // namespace fuseline::service

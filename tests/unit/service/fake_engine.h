@@ -191,7 +191,7 @@ class FakeEngine : public Engine {
   EngineInfo Info() const override { return info; }
   cache::StoreStats CacheStats() const override {
     cache::StoreStats stats;
-    stats.levels = {{"memory", 1, 2, 3, 4, 5, 6, 7}, {"rocksdb", 8, 9, 10, 11, 12, 13, 14}};
+    stats.levels = {{"memory", 1, 2, 3, 4, 5, 6, 7}, {"rocksdb", 8, 9, 10, 11, 12, 13, 14, false, "the disk is full"}};
     stats.builds = 15;
     stats.joins = 16;
     return stats;

@@ -45,7 +45,6 @@ MetricSources Sources() {
   sources.engine.compilers = {{"host", {1, 2, 3, 4, 5, 6, 7}}};
   sources.engine.warnings = {"no disk"};
   sources.cache = engine.CacheStats();
-  sources.cache.levels[1].available = false;
   sources.tensors.tensors = 17;
   sources.calls.compile = {3, 4, absl::Seconds(1)};
   sources.calls.inflight_bytes = 1234;

@@ -108,6 +108,37 @@ TEST(StatusCodecTest, EachCodeHasItsDetails) {
   }
 }
 
+TEST(StatusCodecTest, QuotaHasQuotaFailureAndNoTimeToWait) {
+  const auto details = Details(ToGrpcStatus(
+      MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kQuota, "h1", "the owner's quota is used up"), "id"));
+  EXPECT_FALSE(Has<google::rpc::RetryInfo>(details));
+  const auto quota = Find<google::rpc::QuotaFailure>(details);
+  ASSERT_EQ(quota.violations_size(), 1);
+  EXPECT_EQ(quota.violations(0).subject(), "h1");
+  EXPECT_EQ(quota.violations(0).description(), "the owner's quota is used up");
+}
+
+TEST(StatusCodecTest, RetryDelayTravels) {
+  absl::Status status = MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kQueueFull, "", "full");
+  EXPECT_FALSE(GetRetryDelay(status).has_value());
+  status = WithRetryDelay(status, absl::Milliseconds(1250));
+  EXPECT_EQ(GetRetryDelay(status), absl::Milliseconds(1250));
+  const auto retry = Find<google::rpc::RetryInfo>(Details(ToGrpcStatus(status, "id")));
+  EXPECT_EQ(retry.retry_delay().seconds(), 1);
+  EXPECT_EQ(retry.retry_delay().nanos(), 250'000'000);
+}
+
+TEST(StatusCodecTest, ErrorPartsAreThoseOfTheWire) {
+  ErrorParts parts = DescribeError(InvalidArgument(ErrorReason::kGraphSyntax, "%t\xff", std::string(5000, 'x')));
+  EXPECT_EQ(parts.code, 3);
+  EXPECT_EQ(parts.reason, "GRAPH_SYNTAX");
+  EXPECT_EQ(parts.subject, "%t?");
+  EXPECT_LT(parts.message.size(), 1300u);
+  parts = DescribeError(absl::UnknownError("x"));
+  EXPECT_EQ(parts.code, 13);
+  EXPECT_EQ(parts.reason, "INTERNAL_INVARIANT");
+}
+
 TEST(StatusCodecTest, DetailsSayWhatTheyAreAbout) {
   auto details = Details(ToGrpcStatus(InvalidArgument(ErrorReason::kTensorMismatch, "x", "input 'x': rank 2"), "id"));
   EXPECT_EQ(Find<google::rpc::BadRequest>(details).field_violations(0).field(), "x");

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace fuseline::service {
@@ -47,6 +48,26 @@ TEST(WorkerPoolTest, QueueOfNoneStillUsesEveryThread) {
   EXPECT_TRUE(pool.Submit([&] { release.WaitForNotification(); }));
   EXPECT_TRUE(pool.Submit([&] { release.WaitForNotification(); }));
   EXPECT_FALSE(pool.Submit([] {}));
+  release.Notify();
+}
+
+TEST(WorkerPoolTest, StatisticsSayWhatWaitsAndHowLongItWillTake) {
+  WorkerPool pool(2, 100);
+  EXPECT_EQ(pool.EstimateWait(), absl::ZeroDuration());  // nothing is known yet
+  absl::Notification first;
+  ASSERT_TRUE(pool.Submit([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    first.Notify();
+  }));
+  first.WaitForNotification();
+  while (pool.stats().running > 0) absl::SleepFor(absl::Milliseconds(1));
+  const absl::Duration mean = pool.stats().mean_service;
+  EXPECT_GE(mean, absl::Milliseconds(20));
+  absl::Notification release;
+  for (int i = 0; i < 12; ++i) ASSERT_TRUE(pool.Submit([&] { release.WaitForNotification(); }));
+  while (pool.stats().running < 2) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(pool.stats().waiting, 10u);
+  EXPECT_EQ(pool.EstimateWait(), mean * 6);
   release.Notify();
 }
 
