@@ -103,7 +103,8 @@ absl::StatusOr<int> RunBatch(const CompileCommandFlags& flags, CommandContext& c
     } else {
       context.ClearProgress();
       (result.ok() ? std::cout : std::cerr)
-          << flags.graphs[i] << ": " << (result.ok() ? SummaryText(result->summary) : absl::StrCat("error: ", ErrorText(result.status())))
+          << flags.graphs[i] << ": "
+          << (result.ok() ? SummaryText(result->summary) : absl::StrCat("error: ", ErrorText(result.status())))
           << std::endl;
     }
     show_count();

@@ -70,9 +70,7 @@ std::string FormatAt(LogFormat format, const std::string& time, LogLevel level, 
   return line;
 }
 
-std::string TimeNow() {
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
-}
+std::string TimeNow() { return absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone()); }
 
 }  // namespace
 

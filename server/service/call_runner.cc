@@ -12,7 +12,8 @@ namespace fuseline::service {
 
 bool IsValidOwner(const std::string& text) {
   constexpr size_t kMaxLength = 128;
-  return text.size() <= kMaxLength && std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  return text.size() <= kMaxLength &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
 CallRunner::CallRunner(CallRunnerOptions options)

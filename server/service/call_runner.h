@@ -1,10 +1,10 @@
-// Runs the calls of all services: request id, owner, thread, admission, draining, log line and status, so that a service
-// is only its handlers. Pipeline: gRPC's callback API -> CallRunner -> handler(request, CallContext) ->
+// Runs the calls of all services: request id, owner, thread, admission, draining, log line and status, so that a
+// service is only its handlers. Pipeline: gRPC's callback API -> CallRunner -> handler(request, CallContext) ->
 // StatusOr<response> -> gRPC. Calls of Lane::kInline run on gRPC's thread and must not block; the others run in their
 // lane's WorkerPool. A full pool, or too many bytes of requests in the server, answers RESOURCE_EXHAUSTED (kQueueFull)
-// with the delay after which to retry, a draining runner UNAVAILABLE (kDraining), at once; inline calls are answered even
-// then. Messages are protobuf's or grpc::ByteBuffer. Thread-safety: thread-safe. Ownership: a call owns itself until
-// gRPC is done with it; the runner outlives all calls. Tested by tests/unit/service/server_test.cc and
+// with the delay after which to retry, a draining runner UNAVAILABLE (kDraining), at once; inline calls are answered
+// even then. Messages are protobuf's or grpc::ByteBuffer. Thread-safety: thread-safe. Ownership: a call owns itself
+// until gRPC is done with it; the runner outlives all calls. Tested by tests/unit/service/server_test.cc and
 // tests/unit/service/message_stream_test.cc
 #pragma once
 
@@ -96,8 +96,8 @@ class CallRunner {
   template <typename Reactor>
   Reactor* Refuse(grpc::CallbackServerContext* context, std::string method, const absl::Status& status);
 
-  // Part of a call as a task of its own in `lane` (not kInline), which the call waits for before it ends. RESOURCE_EXHAUSTED:
-  // the lane's queue is full, and it will not run.
+  // Part of a call as a task of its own in `lane` (not kInline), which the call waits for before it ends.
+  // RESOURCE_EXHAUSTED: the lane's queue is full, and it will not run.
   absl::Status Submit(Lane lane, std::function<void()> task);
   // Room for bytes that a call gathers besides its request. RESOURCE_EXHAUSTED (kQueueFull) where there is none.
   absl::StatusOr<InflightBytes::Hold> HoldBytes(int64_t bytes);
@@ -191,10 +191,9 @@ class CallRunner::UnaryCall final : public grpc::ServerUnaryReactor {
     auto owned = std::make_shared<Request>();
     // gRPC made the message for this call and does not look at it again.
     owned->Swap(const_cast<Request*>(request));
-    const absl::Status refused = runner_.Dispatch(
-        state_, [this, owned = std::shared_ptr<const Request>(std::move(owned)), handler = std::move(handler)] {
-          Work(owned, handler);
-        });
+    const absl::Status refused =
+        runner_.Dispatch(state_, [this, owned = std::shared_ptr<const Request>(std::move(owned)),
+                                  handler = std::move(handler)] { Work(owned, handler); });
     if (!refused.ok()) Answer(refused);
   }
 
@@ -414,8 +413,7 @@ class CallRunner::BidiCall final : public StreamCall<grpc::ServerBidiReactor<Req
   using Base::Base;
 
   void Start(BidiHandler<Request, Response> handler) {
-    this->Begin(
-        [this, handler = std::move(handler)] { return handler(reader_, writer_, this->state().context); });
+    this->Begin([this, handler = std::move(handler)] { return handler(reader_, writer_, this->state().context); });
   }
 
  private:

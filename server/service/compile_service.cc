@@ -33,9 +33,7 @@ std::vector<TensorArgument> Arguments(const google::protobuf::RepeatedPtrField<v
   return arguments;
 }
 
-ArtifactParts PartsOf(const v1::CompileRequest& request) {
-  return {request.omit_artifact(), request.include_source()};
-}
+ArtifactParts PartsOf(const v1::CompileRequest& request) { return {request.omit_artifact(), request.include_source()}; }
 
 v1::CompileStage EncodeStage(cache::BuildStage stage) {
   switch (stage) {

@@ -14,8 +14,8 @@ class InflightBytes {
  public:
   explicit InflightBytes(int64_t bound) : bound_(bound) {}
 
-  // False, and nothing is taken, where the bound would be passed. A taker that finds nothing taken is always granted, so
-  // that one message over the bound is late rather than never served.
+  // False, and nothing is taken, where the bound would be passed. A taker that finds nothing taken is always granted,
+  // so that one message over the bound is late rather than never served.
   bool TryTake(int64_t bytes) {
     int64_t taken = taken_.load(std::memory_order_relaxed);
     do {

@@ -21,11 +21,11 @@ class LineFile {
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;
 
-  // `line` without its end. Errors: UNAVAILABLE (kInputOutput): the line is lost, in whole or in part; the next one starts
-  // on a line of its own.
+  // `line` without its end. Errors: UNAVAILABLE (kInputOutput): the line is lost, in whole or in part; the next one
+  // starts on a line of its own.
   absl::Status Write(std::string_view line) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Goes on in a new file of the same name, after a log rotation has renamed the old one. On errors, those of Open, it goes
-  // on in the old one.
+  // Goes on in a new file of the same name, after a log rotation has renamed the old one. On errors, those of Open, it
+  // goes on in the old one.
   absl::Status Reopen() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

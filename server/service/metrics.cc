@@ -13,8 +13,7 @@ namespace {
 constexpr double kCallBounds[] = {0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100};
 constexpr double kBuildBounds[] = {0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300};
 // Runs of small graphs take microseconds.
-constexpr double kRunBounds[] = {0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01,
-                                 0.03,    0.1,     0.3,    1,      3,     10,    30};
+constexpr double kRunBounds[] = {0.00001, 0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30};
 
 // Collects families; a family's samples are added one after the other.
 class Families {
@@ -45,9 +44,11 @@ class Families {
 };
 
 void AddServer(const MetricSources& sources, Families& out) {
-  out.Begin(MetricKind::kGauge, "fuseline_build_info", "The server's version and the identity of its code generators; always 1.");
+  out.Begin(MetricKind::kGauge, "fuseline_build_info",
+            "The server's version and the identity of its code generators; always 1.");
   out.Add({{"version", sources.version}, {"compiler_identity", sources.engine.compiler_identity}}, 1);
-  out.Gauge("fuseline_start_time_seconds", "When the server started, since 1970.", absl::ToUnixMicros(sources.started) / 1e6);
+  out.Gauge("fuseline_start_time_seconds", "When the server started, since 1970.",
+            absl::ToUnixMicros(sources.started) / 1e6);
   out.Gauge("fuseline_serving", "1 while the server takes work, 0 while it drains.", sources.serving ? 1 : 0);
   out.Gauge("fuseline_warnings", "What the server does without at the moment; GetServerInfo says what.",
             static_cast<double>(sources.engine.warnings.size()));
@@ -72,23 +73,28 @@ void AddCache(const cache::StoreStats& cache, Families& out) {
       if (all || level.level != "all") out.Add({{"level", level.level}}, static_cast<double>(level.*field));
     }
   };
-  add(MetricKind::kCounter, "fuseline_cache_hits_total", "Lookups that found an artifact; level all: in any level.", &Level::hits,
-      true);
+  add(MetricKind::kCounter, "fuseline_cache_hits_total", "Lookups that found an artifact; level all: in any level.",
+      &Level::hits, true);
   add(MetricKind::kCounter, "fuseline_cache_misses_total", "Lookups that found none.", &Level::misses, true);
-  add(MetricKind::kCounter, "fuseline_cache_corrupt_total", "Entries dropped because a check failed.", &Level::corrupt, false);
-  add(MetricKind::kCounter, "fuseline_cache_evictions_total", "Entries dropped to make room.", &Level::evictions, false);
+  add(MetricKind::kCounter, "fuseline_cache_corrupt_total", "Entries dropped because a check failed.", &Level::corrupt,
+      false);
+  add(MetricKind::kCounter, "fuseline_cache_evictions_total", "Entries dropped to make room.", &Level::evictions,
+      false);
   add(MetricKind::kCounter, "fuseline_cache_errors_total", "Reads and writes that failed.", &Level::errors, false);
   add(MetricKind::kGauge, "fuseline_cache_entries", "Entries.", &Level::entries, false);
   add(MetricKind::kGauge, "fuseline_cache_bytes", "Size of the entries.", &Level::size_bytes, false);
-  out.Begin(MetricKind::kGauge, "fuseline_cache_available", "1 where the level is used, 0 where the server goes on without it.");
+  out.Begin(MetricKind::kGauge, "fuseline_cache_available",
+            "1 where the level is used, 0 where the server goes on without it.");
   for (const Level& level : cache.levels) {
     if (level.level != "all") out.Add({{"level", level.level}}, level.available ? 1 : 0);
   }
   out.Counter("fuseline_builds_total", "Artifacts compiled.", static_cast<double>(cache.builds));
-  out.Counter("fuseline_build_errors_total", "Builds that ended without an artifact.", static_cast<double>(cache.build_errors));
+  out.Counter("fuseline_build_errors_total", "Builds that ended without an artifact.",
+              static_cast<double>(cache.build_errors));
   out.Counter("fuseline_build_joins_total", "Requests that shared another's build.", static_cast<double>(cache.joins));
   out.Counter("fuseline_build_seconds_total", "Time that builds took.", cache.build_seconds);
-  out.Counter("fuseline_build_seconds_saved_total", "Time that building what hits served would have taken.", cache.seconds_saved);
+  out.Counter("fuseline_build_seconds_saved_total", "Time that building what hits served would have taken.",
+              cache.seconds_saved);
   out.Gauge("fuseline_builds_waiting", "Builds that wait for a thread.", static_cast<double>(cache.builds_waiting));
   out.Gauge("fuseline_builds_running", "Builds that run.", static_cast<double>(cache.builds_running));
 }
@@ -114,7 +120,8 @@ void AddCompilers(const EngineInfo& engine, Families& out) {
       "cause");
   add(MetricKind::kGauge, "fuseline_compiler_workers", "Compiler processes there are.",
       {{"busy", &Workers::busy}, {"idle", &Workers::idle}}, "state");
-  out.Begin(MetricKind::kGauge, "fuseline_target_available", "1 where graphs can be compiled for, or run on, the target.");
+  out.Begin(MetricKind::kGauge, "fuseline_target_available",
+            "1 where graphs can be compiled for, or run on, the target.");
   for (const TargetInfo& target : engine.targets) {
     out.Add({{"target", target.target.ToString()}, {"for", "compile"}}, target.can_compile ? 1 : 0);
     out.Add({{"target", target.target.ToString()}, {"for", "execute"}}, target.can_execute ? 1 : 0);
@@ -170,7 +177,8 @@ void AddTensors(const executor::TensorStoreStats& tensors, Families& out) {
 
 void AddProcess(Families& out) {
   const ProcessStats process = ReadProcessStats();
-  out.Gauge("process_resident_memory_bytes", "Memory of the server's process.", static_cast<double>(process.resident_bytes));
+  out.Gauge("process_resident_memory_bytes", "Memory of the server's process.",
+            static_cast<double>(process.resident_bytes));
   out.Gauge("process_open_fds", "Open file descriptors.", static_cast<double>(process.open_files));
   out.Gauge("process_max_fds", "The most file descriptors there may be.", static_cast<double>(process.max_open_files));
   out.Gauge("process_threads", "Threads.", static_cast<double>(process.threads));
@@ -240,7 +248,8 @@ std::vector<MetricFamily> Metrics::Collect(const MetricSources& sources) const {
   for (const auto& [name, method] : methods) out.Add({{"method", name}}, static_cast<double>(method.response_bytes));
   AddLanes(sources.calls, out);
   AddCache(sources.cache, out);
-  out.Begin(MetricKind::kHistogram, "fuseline_call_build_seconds", "What the builds took that calls started or joined.");
+  out.Begin(MetricKind::kHistogram, "fuseline_call_build_seconds",
+            "What the builds took that calls started or joined.");
   out.Add({}, work.build_seconds);
   AddCompilers(sources.engine, out);
   out.Begin(MetricKind::kHistogram, "fuseline_run_seconds", "What runs took on their devices, with transfers.");

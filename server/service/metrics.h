@@ -1,7 +1,7 @@
 // What the server counts, as families of metrics. docs/metrics.md lists them all, and a test keeps it true.
 // Pipeline: CallRecord of every call -> Metrics; statistics of engine and runner -> Metrics -> MetricFamily[] ->
-// MetricsEndpoint. Units: seconds and bytes, as the names say. Thread-safety: thread-safe; Observe holds a lock for well
-// under a microsecond, and collecting never makes it wait longer. Tested by tests/unit/service/metrics_test.cc
+// MetricsEndpoint. Units: seconds and bytes, as the names say. Thread-safety: thread-safe; Observe holds a lock for
+// well under a microsecond, and collecting never makes it wait longer. Tested by tests/unit/service/metrics_test.cc
 #pragma once
 
 #include <cstdint>

@@ -22,13 +22,13 @@ struct ServerOptions {
   int execute_workers = 0;                  // threads for runs; 0: four for each core, at least 16
   int max_compile_queue = 1024;             // calls that may wait for those
   int max_execute_queue = 1024;
-  int max_streams = 256;                                    // streaming calls at a time
-  absl::Duration stream_idle = absl::Seconds(60);           // how long a client may keep its stream waiting
-  int64_t max_inflight_bytes = int64_t{4096} << 20;         // of the requests that wait and run
-  int max_calls_per_connection = 2048;                      // more wait in the client
-  std::string metrics_listen;                               // HOST:PORT for /metrics over HTTP; empty: none
-  std::string version = "unknown";          // what GetServerInfo says
-  CallLog log;                              // called once for each call; may be empty
+  int max_streams = 256;                             // streaming calls at a time
+  absl::Duration stream_idle = absl::Seconds(60);    // how long a client may keep its stream waiting
+  int64_t max_inflight_bytes = int64_t{4096} << 20;  // of the requests that wait and run
+  int max_calls_per_connection = 2048;               // more wait in the client
+  std::string metrics_listen;                        // HOST:PORT for /metrics over HTTP; empty: none
+  std::string version = "unknown";                   // what GetServerInfo says
+  CallLog log;                                       // called once for each call; may be empty
 };
 
 class Server {

@@ -136,10 +136,10 @@ class DetailWriter {
         }
         const bool memory = reason_ == ErrorReasonName(ErrorReason::kDeviceMemory);
         google::rpc::RetryInfo detail;
-        SetDuration(retry_delay_.has_value()                ? *retry_delay_
+        SetDuration(retry_delay_.has_value()                  ? *retry_delay_
                     : code_ == absl::StatusCode::kUnavailable ? kUnavailableRetryDelay
-                    : memory                                ? kMemoryRetryDelay
-                                                            : kQueueRetryDelay,
+                    : memory                                  ? kMemoryRetryDelay
+                                                              : kQueueRetryDelay,
                     detail.mutable_retry_delay());
         out.add_details()->PackFrom(detail);
         break;
@@ -209,7 +209,8 @@ grpc::Status ToGrpcStatus(const absl::Status& status, const std::string& request
 ErrorParts DescribeError(const absl::Status& status) {
   const absl::StatusCode code = OurCode(status.code());
   return {static_cast<int32_t>(code), status.ok() ? "" : Reason(status, code),
-          Readable(GetErrorSubject(status), kMaxSubjectBytes), Readable(std::string(status.message()), kMaxMessageBytes)};
+          Readable(GetErrorSubject(status), kMaxSubjectBytes),
+          Readable(std::string(status.message()), kMaxMessageBytes)};
 }
 
 std::string CodeName(const absl::Status& status) { return absl::StatusCodeToString(OurCode(status.code())); }

@@ -2,8 +2,8 @@
 // contract. Pipeline: handler's absl::Status -> ToGrpcStatus -> the wire ("grpc-status-details-bin"). Details:
 // ErrorInfo always (reason of docs/errors.md, domain "fuseline", metadata "subject"); BadRequest for INVALID_ARGUMENT
 // with a subject; RetryInfo for UNAVAILABLE and for RESOURCE_EXHAUSTED, save a quota, which has QuotaFailure;
-// PreconditionFailure for FAILED_PRECONDITION; ResourceInfo for NOT_FOUND, ALREADY_EXISTS and DATA_LOSS; RequestInfo for INTERNAL. Thread-safety: pure functions.
-// Tested by tests/unit/service/status_codec_test.cc
+// PreconditionFailure for FAILED_PRECONDITION; ResourceInfo for NOT_FOUND, ALREADY_EXISTS and DATA_LOSS; RequestInfo
+// for INTERNAL. Thread-safety: pure functions. Tested by tests/unit/service/status_codec_test.cc
 #pragma once
 
 #include <grpcpp/support/status.h>

@@ -15,7 +15,8 @@ constexpr double kNewest = 1.0 / 16;
 }  // namespace
 
 WorkerPool::WorkerPool(int threads, int max_queue)
-    : max_threads_(static_cast<size_t>(std::max(threads, 1))), max_queue_(static_cast<size_t>(std::max(max_queue, 0))) {}
+    : max_threads_(static_cast<size_t>(std::max(threads, 1))),
+      max_queue_(static_cast<size_t>(std::max(max_queue, 0))) {}
 
 WorkerPool::~WorkerPool() {
   std::vector<std::thread> threads;
@@ -69,8 +70,8 @@ void WorkerPool::Work() {
     const absl::Duration service = absl::Now() - start;
     absl::MutexLock lock(&mutex_);
     --running_;
-    mean_service_ = mean_service_ == absl::ZeroDuration() ? service
-                                                          : mean_service_ + (service - mean_service_) * kNewest;
+    mean_service_ =
+        mean_service_ == absl::ZeroDuration() ? service : mean_service_ + (service - mean_service_) * kNewest;
   }
 }
 

@@ -1,7 +1,6 @@
 // A bounded number of threads with a bounded queue: where work that blocks is done, so that gRPC's own threads never
-// do. Threads are made as they are needed, and kept. Thread-safety: thread-safe. Ownership: the destructor finishes what
-// was accepted, then joins.
-// Tested by tests/unit/service/worker_pool_test.cc
+// do. Threads are made as they are needed, and kept. Thread-safety: thread-safe. Ownership: the destructor finishes
+// what was accepted, then joins. Tested by tests/unit/service/worker_pool_test.cc
 #pragma once
 
 #include <cstddef>

@@ -94,7 +94,8 @@ TEST_F(OperationsTest, MetricsCountWhatWasDone) {
   EXPECT_THAT(text, HasSubstr("fuseline_builds_total 1"));
   EXPECT_THAT(text, HasSubstr("fuseline_serving 1"));
   EXPECT_THAT(text, HasSubstr("fuseline_cache_available{level=\"rocksdb\"} 1"));
-  EXPECT_THAT(text, HasSubstr("fuseline_calls_total{method=\"ExecuteService/ExecuteStream\",code=\"OK\",reason=\"\"} 1"));
+  EXPECT_THAT(text,
+              HasSubstr("fuseline_calls_total{method=\"ExecuteService/ExecuteStream\",code=\"OK\",reason=\"\"} 1"));
   EXPECT_THAT(text, HasSubstr("fuseline_device_executions_total{device=\"0\",target=\"cpu\"} 1"));
   EXPECT_THAT(text, HasSubstr("fuseline_run_seconds_count 1"));
 }

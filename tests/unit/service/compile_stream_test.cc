@@ -153,11 +153,13 @@ TEST_F(CompileStreamTest, FullQueueFailsItemsAndNotTheBatch) {
 TEST_F(CompileStreamTest, BatchWhoseClientIsGoneStopsWhatWaits) {
   engine_.block_compile = true;
   v1::BatchCompileRequest batch = BatchOf(100);
-  batch.mutable_requests(0)->mutable_spec()->set_graph_text("nonsense");  // the one answer that comes, and fails to be written
+  batch.mutable_requests(0)->mutable_spec()->set_graph_text(
+      "nonsense");  // the one answer that comes, and fails to be written
   Threads threads;
   KeepingWriter<v1::BatchCompileResponse> writer;
   writer.failing_after = 0;
-  EXPECT_THAT(handler_.BatchCompile(batch, writer, threads.Submit(), {}), StatusIs(absl::StatusCode::kCancelled, "gone"));
+  EXPECT_THAT(handler_.BatchCompile(batch, writer, threads.Submit(), {}),
+              StatusIs(absl::StatusCode::kCancelled, "gone"));
   EXPECT_LE(threads.submitted, CompileHandler::kBatchWindow + 1);
 }
 
@@ -190,8 +192,8 @@ TEST_F(CompileStreamTest, EncodedPartsEqualTheMessageAndStayWithinTheirRoom) {
     const absl::StatusOr<CompileResult> result = engine_.Compile(request, {});
     ASSERT_OK(result);
     for (const ArtifactParts& parts :
-         {ArtifactParts{true, false}, ArtifactParts{false, false}, ArtifactParts{false, true}, ArtifactParts{true, true},
-          ArtifactParts{false, false}}) {
+         {ArtifactParts{true, false}, ArtifactParts{false, false}, ArtifactParts{false, true},
+          ArtifactParts{true, true}, ArtifactParts{false, false}}) {
       v1::CompileResponse want;
       EncodeCompileResponse(*result, parts, &want);
       EXPECT_EQ(Parsed(encoded.Response(*result, parts)).SerializeAsString(), want.SerializeAsString());

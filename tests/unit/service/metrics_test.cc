@@ -161,7 +161,8 @@ TEST(MetricsTest, DocumentationListsExactlyTheFamiliesAndTheirKindsAndLabels) {
                                                            : "histogram";
     ASSERT_FALSE(family.samples.empty()) << family.name;
     std::string labels;
-    for (const auto& [name, value] : family.samples[0].labels) absl::StrAppend(&labels, labels.empty() ? "" : ", ", name);
+    for (const auto& [name, value] : family.samples[0].labels)
+      absl::StrAppend(&labels, labels.empty() ? "" : ", ", name);
     collected.insert(absl::StrCat(family.name, " ", kind, "  ", labels, labels.empty() ? "" : " "));
     EXPECT_NE(family.help, "") << family.name;
     EXPECT_EQ(absl::EndsWith(family.name, "_total"), family.kind == MetricKind::kCounter) << family.name;
@@ -201,11 +202,12 @@ TEST(MetricsTest, EndpointServesTheTextFormatWhileCallsAreCounted) {
   });
   for (int i = 0; i < 5; ++i) {
     const std::string text = Get((*endpoint)->port(), "/metrics");
-    for (const char* line : {"HTTP/1.1 200", "# TYPE fuseline_calls_total counter",
-                             "fuseline_calls_total{method=\"A/B\",code=\"OK\",reason=\"\"} 1",
-                             "fuseline_call_seconds_bucket{method=\"A/B\",le=\"0.0003\"} 1",
-                             "fuseline_call_seconds_bucket{method=\"A/B\",le=\"+Inf\"} 1",
-                             "fuseline_call_seconds_count{method=\"A/B\"} 1", "fuseline_cache_available{level=\"rocksdb\"} 0"}) {
+    for (const char* line :
+         {"HTTP/1.1 200", "# TYPE fuseline_calls_total counter",
+          "fuseline_calls_total{method=\"A/B\",code=\"OK\",reason=\"\"} 1",
+          "fuseline_call_seconds_bucket{method=\"A/B\",le=\"0.0003\"} 1",
+          "fuseline_call_seconds_bucket{method=\"A/B\",le=\"+Inf\"} 1", "fuseline_call_seconds_count{method=\"A/B\"} 1",
+          "fuseline_cache_available{level=\"rocksdb\"} 0"}) {
       EXPECT_TRUE(absl::StrContains(text, line)) << line << "\n" << text;
     }
   }
@@ -216,7 +218,8 @@ TEST(MetricsTest, EndpointServesTheTextFormatWhileCallsAreCounted) {
 TEST(MetricsTest, BadAndTakenAddressesAreErrors) {
   const auto none = [] { return std::vector<MetricFamily>(); };
   for (const char* listen : {"", "9000", ":9000", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:1,2"}) {
-    EXPECT_THAT(MetricsEndpoint::Start(listen, none), StatusIs(absl::StatusCode::kInvalidArgument, "HOST:PORT")) << listen;
+    EXPECT_THAT(MetricsEndpoint::Start(listen, none), StatusIs(absl::StatusCode::kInvalidArgument, "HOST:PORT"))
+        << listen;
   }
   const absl::StatusOr<std::unique_ptr<MetricsEndpoint>> first = MetricsEndpoint::Start("127.0.0.1:0", none);
   if (absl::IsUnimplemented(first.status())) GTEST_SKIP() << first.status();

@@ -110,7 +110,8 @@ TEST(StatusCodecTest, EachCodeHasItsDetails) {
 
 TEST(StatusCodecTest, QuotaHasQuotaFailureAndNoTimeToWait) {
   const auto details = Details(ToGrpcStatus(
-      MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kQuota, "h1", "the owner's quota is used up"), "id"));
+      MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kQuota, "h1", "the owner's quota is used up"),
+      "id"));
   EXPECT_FALSE(Has<google::rpc::RetryInfo>(details));
   const auto quota = Find<google::rpc::QuotaFailure>(details);
   ASSERT_EQ(quota.violations_size(), 1);
