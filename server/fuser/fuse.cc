@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "common/status/error.h"
 #include "common/status/status_macros.h"
 
 namespace fuseline::fuser {
@@ -524,8 +525,9 @@ class BoundaryPass {
       const TensorId at = work.back();
       work.pop_back();
       const LoopTensor& tensor = program_.tensor(at);
-      const bool leaf =
-          !Computed(at) || needed_[static_cast<size_t>(at)] || program_.node(tensor.producer).is_reduction();
+      // What must not be recomputed is loaded inside the closure too, else Fuse would ask for it again and again.
+      const bool leaf = !Computed(at) || needed_[static_cast<size_t>(at)] || stored_only_.contains(at) ||
+                        program_.node(tensor.producer).is_reduction();
       if (leaf) {
         if (at == t) return std::nullopt;
         if (!loads.contains(at)) extra_bytes += tensor.size_bytes();
@@ -594,7 +596,9 @@ absl::StatusOr<FusionPlan> Fuse(const LoopProgram& program, const FuseOptions& o
     const std::vector<TensorId> conflicts = StoredAndRecomputed(program, plan);
     if (conflicts.empty()) break;
     // Each round adds tensors, so it ends; two rounds are common, more than a few would need a chain of conflicts.
+    const size_t before = stored_only.size();
     stored_only.insert(conflicts.begin(), conflicts.end());
+    if (stored_only.size() == before) return Internal("fusion: a tensor that must be stored was recomputed");
   }
   FUSELINE_RETURN_IF_ERROR(VerifyFusionPlan(program, plan));
   return plan;
