@@ -103,6 +103,9 @@ finish() {
   exit 0
 }
 
+# What was compiled in another clone need not be compiled again.
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
+
 section "Dependencies"
 . deploy/install_dependencies.sh
 if [ -n "${FUSELINE_NVRTC_DIR:-}" ]; then
