@@ -105,6 +105,7 @@ namespace {
 // What the call's thread and those that compile share.
 struct Batch {
   absl::Mutex mutex;
+  absl::CondVar news;
   std::deque<v1::BatchCompileResponse> done ABSL_GUARDED_BY(mutex);
   int running ABSL_GUARDED_BY(mutex) = 0;
   std::atomic<bool> stopped{false};
@@ -113,6 +114,7 @@ struct Batch {
     absl::MutexLock lock(&mutex);
     done.push_back(std::move(answer));
     --running;
+    news.Signal();  // under the lock: the batch ends once its call has seen the last answer
   }
 };
 
@@ -168,10 +170,7 @@ absl::Status CompileHandler::BatchCompile(const v1::BatchCompileRequest& request
           batch.done.push_back(Failure(index, refused));
         }
       }
-      const auto has_news = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(batch.mutex) {
-        return !batch.done.empty() || batch.running == 0;
-      };
-      batch.mutex.Await(absl::Condition(&has_news));
+      while (batch.done.empty() && batch.running > 0) batch.news.Wait(&batch.mutex);
       if (batch.done.empty()) return status;  // none runs, and none is left to submit
       answer = std::move(batch.done.front());
       batch.done.pop_front();

@@ -411,16 +411,22 @@ TEST_F(MessageStreamTest, RequestBytesOverTheBoundAreRefused) {
 }
 
 TEST_F(MessageStreamTest, OwnerArrivesAndABadOneIsRefused) {
-  std::string owner = "unset";
+  absl::Mutex mutex;
+  std::string last = "unset";
+  const auto owner = [&] {
+    absl::MutexLock lock(&mutex);
+    return last;
+  };
   service_.unary = [&](const auto&, const CallContext& context) {
-    owner = context.owner;
+    absl::MutexLock lock(&mutex);
+    last = context.owner;
     return v1::DeleteTensorResponse();
   };
   Start();
   EXPECT_TRUE(CallUnary().ok());
-  EXPECT_EQ(owner, "");
+  EXPECT_EQ(owner(), "");
   EXPECT_TRUE(CallUnary("h", "team a/job-1").ok());
-  EXPECT_EQ(owner, "team a/job-1");
+  EXPECT_EQ(owner(), "team a/job-1");
   const grpc::Status refused = CallUnary("h", std::string(129, 'x'));
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_TRUE(absl::StrContains(refused.error_message(), "fuseline-owner"));
