@@ -49,7 +49,9 @@ class TensorCallTest : public ::testing::Test {
     writer->Write(Chunk(0, data));
     writer->WritesDone();
     const grpc::Status status = writer->Finish();
-    if (status.ok()) EXPECT_EQ(response.handle(), handle);
+    if (status.ok()) {
+      EXPECT_EQ(response.handle(), handle);
+    }
     return status;
   }
   // What the store has reserved, once that is `bytes`.
