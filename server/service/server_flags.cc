@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -142,6 +143,20 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
     app.get_option(name)->group("Limits");
 }
 
+// As CLI11 takes them: the last one first. "--name=" gives an empty value, for which CLI11 would take the next argument.
+std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
+  std::vector<std::string> arguments;
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    const bool empty_value = argument.rfind("--", 0) == 0 && argument.find('=') == argument.size() - 1;
+    if (empty_value) argument.pop_back();
+    arguments.push_back(std::move(argument));
+    if (empty_value) arguments.emplace_back();
+  }
+  std::reverse(arguments.begin(), arguments.end());
+  return arguments;
+}
+
 }  // namespace
 
 std::string DefaultCacheDir() {
@@ -170,7 +185,7 @@ FlagsOutcome ParseServerFlags(int argc, const char* const* argv, const std::stri
     app.allow_config_extras(CLI::config_extras_mode::error);
     app.get_formatter()->column_width(28);
     AddOptions(app, flags, raw);
-    app.parse(argc, argv);
+    app.parse(ReversedArguments(argc, argv));
   } catch (const CLI::ParseError& e) {
     std::ostringstream out;
     std::ostringstream err;

@@ -142,6 +142,14 @@ TEST(ServerFlagsTest, EveryFlagArrives) {
   EXPECT_EQ(flags.port_file, "/p");
 }
 
+TEST(ServerFlagsTest, NothingAfterTheEqualsSignIsAnEmptyValue) {
+  const FlagsOutcome outcome = Parse({"--cache_dir=", "--no-cuda", "--cpu_devices=2"});
+  ASSERT_TRUE(outcome.flags.has_value()) << outcome.output;
+  EXPECT_EQ(outcome.flags->engine.cache_dir, "");
+  EXPECT_FALSE(outcome.flags->engine.executor.use_cuda);
+  EXPECT_EQ(outcome.flags->engine.executor.cpu_devices, 2);
+}
+
 TEST(ServerFlagsTest, ConfigFileHasTheSameNamesAndTheCommandLineWins) {
   const std::string path =
       WriteFile("fuseline.toml",
