@@ -133,7 +133,7 @@ Outcome RunCase(EngineSet& engines, const std::string& path) {
 }
 
 TEST(CasesTest, EveryCaseThatCanBeCompiledGivesItsOutputs) {
-  auto created = EngineSet::Create(1);
+  auto created = EngineSet::Create();
   ASSERT_TRUE(created.ok()) << created.status();
   const absl::Status can_run = (*created)->CanRun(EngineKind::kCpu);
   if (!can_run.ok()) GTEST_SKIP() << can_run.message();

@@ -97,7 +97,7 @@ std::string Describe(EngineSet& engines, const RandomGraph& random, const Failur
 
 TEST(DifferentialTest, EveryEngineAgreesWithTheReferenceOnRandomGraphs) {
   const Flags& flags = GlobalFlags();
-  auto created = EngineSet::Create(1);
+  auto created = EngineSet::Create();
   ASSERT_TRUE(created.ok()) << created.status();
   EngineSet& engines = **created;
   std::vector<EngineKind> kinds;

@@ -37,9 +37,8 @@ std::optional<EngineKind> ParseEngineKind(std::string_view name) {
   return row->first;
 }
 
-absl::StatusOr<std::unique_ptr<EngineSet>> EngineSet::Create(int compile_threads) {
+absl::StatusOr<std::unique_ptr<EngineSet>> EngineSet::Create() {
   EngineOptions options;
-  options.compile_threads = compile_threads;
   options.cache_memory_bytes = 64 << 20;
   if (const char* folder = std::getenv("FUSELINE_NVRTC_DIR")) options.nvrtc_search_paths = {folder};
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(options));
