@@ -143,7 +143,7 @@ class Worker {
     if (artifact == artifacts_.end()) return Internal("the artifact is not loaded here");
     call.artifact = artifact->second;
     std::vector<void*> addresses(request.payload.size() / sizeof(void*));
-    memcpy(addresses.data(), request.payload.data(), addresses.size() * sizeof(void*));
+    if (!addresses.empty()) memcpy(addresses.data(), request.payload.data(), addresses.size() * sizeof(void*));
     if (request.b < 0 || static_cast<size_t>(request.b) > addresses.size()) return Internal("a run without inputs");
     call.inputs.assign(addresses.begin(), addresses.begin() + request.b);
     call.outputs.assign(addresses.begin() + request.b, addresses.end());

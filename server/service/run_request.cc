@@ -178,7 +178,7 @@ absl::StatusOr<std::vector<std::unique_ptr<executor::TensorStore::Reservation>>>
 absl::Status RunRequest::Run() {
   executor::ExecuteOptions options;
   options.deadline = context_.deadline;
-  options.cancelled = [this] { return context_.CheckAlive(); };
+  options.cancelled = [context = context_] { return context.CheckAlive(); };
   if (request_->has_device()) options.device = request_->device();
   std::vector<executor::Argument> arguments;
   arguments.reserve(inputs_.size());
