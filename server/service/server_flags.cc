@@ -143,7 +143,8 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
     app.get_option(name)->group("Limits");
 }
 
-// As CLI11 takes them: the last one first. "--name=" gives an empty value, for which CLI11 would take the next argument.
+// As CLI11 takes them: the last one first. "--name=" gives an empty value, for which CLI11 would take the next
+// argument.
 std::vector<std::string> ReversedArguments(int argc, const char* const* argv) {
   std::vector<std::string> arguments;
   for (int i = 1; i < argc; ++i) {

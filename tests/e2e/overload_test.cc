@@ -50,7 +50,10 @@ TEST_P(OverloadTest, TenTimesTheCapacityIsRefusedOrDoneInTime) {
   // Half a second for a machine that does other things too.
   EXPECT_LT(report.admitted.p99_ms, 2 * (unloaded->latencies.p99_ms + queue_ms) + 500);
   EXPECT_LT(report.refused.p99_ms, 500);
+#if !defined(__SANITIZE_ADDRESS__)
+  // The sanitizer keeps what is freed in quarantine.
   EXPECT_LT(report.late_mib, 1.05 * report.warm_mib + 16);
+#endif
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, OverloadTest, ::testing::Values(LoadKind::kExecute, LoadKind::kCompile),

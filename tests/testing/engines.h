@@ -29,8 +29,8 @@ inline bool IsUnfused(EngineKind kind) {
 
 class EngineSet {
  public:
-  // One engine in the process, with no cache on disk, that builds a graph on each core at a time. The environment variable
-  // FUSELINE_NVRTC_DIR names NVRTC's folder where it is in none of the usual places.
+  // One engine in the process, with no cache on disk, that builds a graph on each core at a time. The environment
+  // variable FUSELINE_NVRTC_DIR names NVRTC's folder where it is in none of the usual places.
   static absl::StatusOr<std::unique_ptr<EngineSet>> Create();
 
   // OK, or why the machine can't run it.

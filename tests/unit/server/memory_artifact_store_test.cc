@@ -35,8 +35,8 @@ TEST(MemoryArtifactStoreTest, WhatIsPutIsFoundAsAMemoryHit) {
 }
 
 TEST(MemoryArtifactStoreTest, LookThroughAllLevelsAtWhatIsInMemoryCountsHitsAlone) {
-  const auto store = MakeMetricsStore(
-      MakeSingleFlightStore(MakeTieredStore(MakeMemoryStore(1 << 20), MakeMemoryStore(1 << 20))));
+  const auto store =
+      MakeMetricsStore(MakeSingleFlightStore(MakeTieredStore(MakeMemoryStore(1 << 20), MakeMemoryStore(1 << 20))));
   const ArtifactPtr artifact = StoredArtifact(KeyOf(1), "kernel");
   ASSERT_THAT(store->Put(KeyOf(1), artifact), IsOk());
   EXPECT_EQ(store->GetInMemory(KeyOf(1)).artifact, artifact);
