@@ -85,7 +85,7 @@ std::string Data(const ChunkView& chunk) {
 
 Tensor Vector(const std::vector<float>& values) {
   Tensor tensor = Tensor::Allocate(DType::kF32, {static_cast<int64_t>(values.size())});
-  std::memcpy(tensor.data(), values.data(), values.size() * sizeof(float));
+  if (!values.empty()) std::memcpy(tensor.data(), values.data(), values.size() * sizeof(float));
   return tensor;
 }
 
