@@ -1,10 +1,6 @@
 #include "server/service/metrics.h"
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
@@ -18,12 +14,14 @@
 #include "absl/strings/str_cat.h"
 #include "server/service/metrics_endpoint.h"
 #include "server/service/process_stats.h"
+#include "tests/testing/http_get.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/unit/service/fake_engine.h"
 
 namespace fuseline::service {
 namespace {
 
+using ::fuseline::testing::HttpGet;
 using ::fuseline::testing::StatusIs;
 
 CallRecord Record(const std::string& method, const std::string& code, const std::string& reason, int64_t micros) {
@@ -170,25 +168,6 @@ TEST(MetricsTest, DocumentationListsExactlyTheFamiliesAndTheirKindsAndLabels) {
   EXPECT_EQ(documented, collected);
 }
 
-std::string Get(int port, const std::string& path) {
-  const int connection = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string answer;
-  if (connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
-    const std::string request = absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    EXPECT_EQ(write(connection, request.data(), request.size()), static_cast<ssize_t>(request.size()));
-    char buffer[4096];
-    for (ssize_t size = 0; (size = read(connection, buffer, sizeof(buffer))) > 0;) {
-      answer.append(buffer, static_cast<size_t>(size));
-    }
-  }
-  close(connection);
-  return answer;
-}
-
 TEST(MetricsTest, EndpointServesTheTextFormatWhileCallsAreCounted) {
   Metrics metrics;
   metrics.Observe(Record("A/B", "OK", "", 200));
@@ -201,7 +180,7 @@ TEST(MetricsTest, EndpointServesTheTextFormatWhileCallsAreCounted) {
     for (int i = 0; i < 10'000; ++i) metrics.Observe(Record("A/C", "OK", "", i));
   });
   for (int i = 0; i < 5; ++i) {
-    const std::string text = Get((*endpoint)->port(), "/metrics");
+    const std::string text = HttpGet((*endpoint)->port(), "/metrics");
     for (const char* line :
          {"HTTP/1.1 200", "# TYPE fuseline_calls_total counter",
           "fuseline_calls_total{method=\"A/B\",code=\"OK\",reason=\"\"} 1",
@@ -212,7 +191,7 @@ TEST(MetricsTest, EndpointServesTheTextFormatWhileCallsAreCounted) {
     }
   }
   caller.join();
-  EXPECT_TRUE(absl::StrContains(Get((*endpoint)->port(), "/other"), "404"));
+  EXPECT_TRUE(absl::StrContains(HttpGet((*endpoint)->port(), "/other"), "404"));
 }
 
 TEST(MetricsTest, BadAndTakenAddressesAreErrors) {
