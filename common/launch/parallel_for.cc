@@ -59,8 +59,10 @@ void ParallelFor::Run(int64_t items, int64_t grain, absl::FunctionRef<void(int64
 }
 
 void ParallelFor::Work() {
-  while (!stopping_.load(std::memory_order_relaxed)) {
+  while (true) {
+    // Before the look at stopping_: whoever sees the destructor's ticket sees its stop too, and does not wait on it.
     const uint64_t seen = ticket_.load(std::memory_order_acquire);
+    if (stopping_.load(std::memory_order_relaxed)) return;
     if (RunNextChunk()) continue;
     ticket_.wait(seen, std::memory_order_acquire);
   }

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -79,11 +80,21 @@ class Calls {
     tensor->set_data(std::string(kInput * sizeof(float), '\0'));
   }
 
+  // Waits until gRPC has let go of every call. A call holds its channel, and the last channel must not end on gRPC's
+  // own thread: it stops and joins these threads.
+  ~Calls() {
+    absl::MutexLock lock(&mutex_);
+    const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return open_ == 0; };
+    mutex_.Await(absl::Condition(&none));
+  }
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
+
   using Done = std::function<void(const absl::Status& status, double millis)>;
 
   void Start(Done done) {
     const int64_t n = next_.fetch_add(1);
-    auto call = std::make_shared<Call>();
+    auto call = std::make_shared<Call>(*this);
     call->context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kDeadline));
     call->start = absl::Now();
     const auto finish = [call, done = std::move(done)](const grpc::Status& status) {
@@ -120,7 +131,26 @@ class Calls {
   }
 
  private:
+  // Counts the calls that there are.
+  class Registration {
+   public:
+    explicit Registration(Calls& calls) : calls_(calls) {
+      absl::MutexLock lock(&calls_.mutex_);
+      ++calls_.open_;
+    }
+    ~Registration() {
+      absl::MutexLock lock(&calls_.mutex_);
+      --calls_.open_;
+    }
+    Registration(const Registration&) = delete;
+    Registration& operator=(const Registration&) = delete;
+
+   private:
+    Calls& calls_;
+  };
   struct Call {
+    explicit Call(Calls& calls) : registration(calls) {}
+    const Registration registration;  // first, so that it ends after the context
     grpc::ClientContext context;
     absl::Time start;
     v1::CompileRequest compile;
@@ -132,6 +162,8 @@ class Calls {
   std::vector<std::unique_ptr<v1::CompileService::Stub>> compile_;
   std::vector<std::unique_ptr<v1::ExecuteService::Stub>> execute_;
   v1::ExecuteRequest run_;
+  absl::Mutex mutex_;
+  int64_t open_ ABSL_GUARDED_BY(mutex_) = 0;
   // Different in each program run and phase, so that no graph was asked for before.
   static std::atomic<int64_t> next_;
 };

@@ -62,5 +62,13 @@ TEST(ParallelForStressTest, ManyShortLoopsInARowLoseNoItem) {
   EXPECT_EQ(std::count(counts.begin(), counts.end(), 20000), 64);
 }
 
+// A worker may look for work at any point of the destructor.
+TEST(ParallelForStressTest, EndsAtOnceWhateverItsWorkersAreAt) {
+  for (int round = 0; round < 3000; ++round) {
+    ParallelFor parallel_for(8);
+    if (round % 2 == 0) parallel_for.Run(8, 1, [](int64_t, int64_t) {});
+  }
+}
+
 }  // namespace
 }  // namespace fuseline::launch
