@@ -21,10 +21,17 @@ struct LaunchDims {
 
 struct PlanBuffer {
   // Never renumber.
-  enum class Kind : uint8_t { kInput = 1, kOutput = 2, kTemporary = 3, kConstant = 4 } kind = Kind::kInput;
+  enum class Kind : uint8_t { kInput = 1, kOutput = 2, kTemporary = 3, kConstant = 4, kChecks = 5 } kind = Kind::kInput;
   int32_t index = 0;  // kInput, kOutput: position in the signature; kConstant: in LaunchPlan::constants
   int64_t size_bytes = 0;
   int64_t arena_offset_bytes = 0;  // kTemporary; 256-byte aligned
+};
+
+// An index that a kernel checks while it runs. Check i has the i64s 2i (not 0: an index was out of range) and 2i + 1
+// (such an index) of the buffer of kind kChecks, which is zeroed before the first step and looked at after the last.
+struct PlanCheck {
+  std::string node;  // of the client's graph
+  int64_t extent = 0;
 };
 
 struct PlanStep {
@@ -53,6 +60,7 @@ struct LaunchPlan {
   std::vector<std::string> constants;  // bytes
   std::vector<PlanBuffer> buffers;
   std::vector<PlanStep> steps;
+  std::vector<PlanCheck> checks;
   int64_t arena_bytes = 0;  // all temporaries together
 };
 

@@ -27,6 +27,13 @@ const Table& GetTable() {
     ops::AddViewRows(table->rows);
     ops::AddReductionRows(table->rows);
     ops::AddCompositeRows(table->rows);
+    ops::AddLayoutRows(table->rows);
+    ops::AddIndexingRows(table->rows);
+    ops::AddOrderedRows(table->rows);
+    ops::AddContractionRows(table->rows);
+    ops::AddWindowRows(table->rows);
+    ops::AddLossRows(table->rows);
+    ops::AddRandomRows(table->rows);
     ops::AddUnsupportedRows(table->rows);
     for (const OpDef& row : table->rows) {
       table->sorted.push_back(&row);

@@ -1,8 +1,9 @@
 // The table of ops: one row holds everything about an op, and the rest derives from it. To add an op, add a row to the
 // file of its kind (ops/pointwise_arith.cc, pointwise_math.cc, activations.cc, creation.cc, views.cc, reductions.cc,
-// composites.cc); CONTRIBUTING.md has the recipe. Two rows are internal, for decompositions: `widen` and `narrow` take
-// a 16-bit float to the f32 that it is computed in and back, with no rounding (`cast` rounds its operand and its
-// result). Tested by tests/unit/reference/op_table_test.cc Thread-safety: the table is immutable.
+// composites.cc, layout.cc, indexing.cc, ordered.cc, contractions.cc, windows.cc, losses.cc, random.cc);
+// CONTRIBUTING.md has the recipe. Two rows are internal, for decompositions: `widen` and `narrow` take a 16-bit float
+// to the f32 that it is computed in and back, with no rounding (`cast` rounds its operand and its result). Tested by
+// tests/unit/reference/op_table_test.cc Thread-safety: the table is immutable.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,11 @@ enum class OpKind : uint8_t {
   kCreation,     // no operand: full, iota, constant
   kView,         // the result's elements are the operand's elsewhere: server/lowering/view_rules
   kReduction,    // `reduction` over the attribute dims
+  kLayout,       // elements of the operands elsewhere, or a filling value: pad, concat, stack, tril, triu
+  kIndexing,     // elements at positions that another operand gives: gather, scatter and their kin
+  kOrdered,      // what runs along a dim in order: scans, sort, topk
+  kContraction,  // sums of products: matmul, linear, einsum, conv, conv_transpose
+  kWindow,       // reductions over sliding windows: pooling
   kComposite,    // decomposed into other ops: `decompose`
   kUnsupported,  // known to docs/ir.md, not built yet: verifies as UNIMPLEMENTED
 };

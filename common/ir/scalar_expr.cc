@@ -150,6 +150,10 @@ const char* ScalarOpName(ScalarOp op) {
       return "cast";
     case ScalarOp::kBitcast:
       return "bitcast";
+    case ScalarOp::kCheckIndex:
+      return "check_index";
+    case ScalarOp::kPhilox:
+      return "philox";
     case ScalarOp::kRound16:
       return "round16";
   }

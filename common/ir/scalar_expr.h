@@ -90,9 +90,12 @@ enum class ScalarOp : uint8_t {
   kBitNot,
   kShiftLeft,
   kShiftRight,
-  kSelect,   // (bool, a, b)
-  kCast,     // from the operand's type to the instruction's, with the rules of docs/ir.md
-  kBitcast,  // same size; a storage dtype on either side
+  kSelect,      // (bool, a, b)
+  kCast,        // from the operand's type to the instruction's, with the rules of docs/ir.md
+  kBitcast,     // same size; a storage dtype on either side
+  kCheckIndex,  // an i64 position: a negative one counts from the end. One outside [-extent, extent) is noted for the
+                // call's error, and 0 goes on. `constant`: the extent, at least 1; `index`: the check's number
+  kPhilox,  // (i64 seed, i64 counter) -> i64: 32 random bits, word `index` (0 to 3) of Philox-4x32-10's block `counter`
   kRound16,  // a float rounded to the storage dtype `storage` (f16, bf16, f8) and back to f32. The operand is f32, or
              // f64 (a cast from f64, i64 or i32 to 16 bits rounds once, not by way of f32); the result is f32
 };
@@ -103,7 +106,7 @@ struct ScalarInstr {
   ScalarOp op = ScalarOp::kConst;
   DType type = DType::kInvalid;    // of the result: a compute dtype (never f16, bf16, f8), or bool
   int32_t args[3] = {-1, -1, -1};  // indices of earlier instructions
-  int32_t index = 0;               // kInput
+  int32_t index = 0;               // kInput, kCheckIndex, kPhilox
   Literal constant;                // kConst
   DType storage =
       DType::kInvalid;  // kRound16: rounded to; kBitcast: the storage dtype bitcast from (args) — see storage_to

@@ -219,6 +219,7 @@ class CpuDevice : public Device {
           buffers[b] = loaded.constant(buffer.index);
           break;
         case PlanBuffer::Kind::kTemporary:
+        case PlanBuffer::Kind::kChecks:
           break;
       }
     }

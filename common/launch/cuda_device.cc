@@ -314,6 +314,7 @@ class CudaDevice : public Device {
           addresses[b] = loaded.constant(buffer.index);
           break;
         case PlanBuffer::Kind::kTemporary:
+        case PlanBuffer::Kind::kChecks:
           break;
       }
     }

@@ -64,6 +64,8 @@ std::string_view ErrorReasonName(ErrorReason reason) {
       return "HANDLE_TAKEN";
     case ErrorReason::kQuota:
       return "QUOTA";
+    case ErrorReason::kIndexOutOfRange:
+      return "INDEX_OUT_OF_RANGE";
   }
   return "UNSPECIFIED";
 }

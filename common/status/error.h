@@ -37,6 +37,7 @@ enum class ErrorReason : int {
   kInputOutput = 20,        // a file can't be read or written
   kHandleTaken = 21,        // ALREADY_EXISTS: another tensor has this handle
   kQuota = 22,              // RESOURCE_EXHAUSTED: the owner's or the store's room for tensors is used up
+  kIndexOutOfRange = 23,    // INVALID_ARGUMENT: a tensor holds an index outside the range of the dim it indexes
 };
 
 // "GRAPH_TYPE_MISMATCH" and so on.

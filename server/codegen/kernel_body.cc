@@ -373,6 +373,7 @@ void AssignPasses(KernelBody& body) {
     i.full = false;
     i.pass = 0;
     switch (i.kind) {
+      case BodyInstr::Kind::kGuard:
       case BodyInstr::Kind::kLoad:
       case BodyInstr::Kind::kIndex:
         i.full = depends(i.offset);
@@ -540,6 +541,8 @@ std::string PrintKernelBody(const KernelBody& body) {
       case BodyInstr::Kind::kLoad:
         absl::StrAppend(&out, "load ", body.params[static_cast<size_t>(instr.param)].name, "[", instr.offset.ToString(),
                         "]");
+        break;
+      case BodyInstr::Kind::kGuard:
         break;
       case BodyInstr::Kind::kIndex:
         absl::StrAppend(&out, "index ", instr.offset.ToString());

@@ -21,10 +21,13 @@ namespace fuseline::codegen {
 using lowering::IndexExpr;
 using lowering::TensorId;
 
+inline constexpr TensorId kPartialParam = -1;
+inline constexpr TensorId kChecksParam = -2;
+
 // A pointer argument.
 struct BodyParam {
   std::string name;               // "in0", "out0", "partial0"
-  TensorId tensor = -1;           // -1: partial results of a split reduction
+  TensorId tensor = -1;           // kPartialParam: partial results of a split reduction; kChecksParam: index checks
   int32_t partial = -1;           // which partial result
   DType dtype = DType::kInvalid;  // storage
   int64_t element_count = 0;
@@ -32,11 +35,16 @@ struct BodyParam {
 };
 
 struct BodyInstr {
-  enum class Kind : uint8_t { kLoad, kIndex, kOp, kReduction } kind = Kind::kOp;  // kOp: constants too
-  ScalarInstr scalar;      // kOp: args refer to BodyInstr ids; `type` holds for every kind
-  int32_t param = -1;      // kLoad
-  IndexExpr offset;        // kLoad: element offset; kIndex: the value
-  int32_t reduction = -1;  // kReduction: whose result it is
+  // kOp: constants too. kGuard: a bool, whether all bounds hold.
+  enum class Kind : uint8_t { kLoad, kIndex, kOp, kReduction, kGuard } kind = Kind::kOp;
+  // kOp: args refer to BodyInstr ids; kLoad: args[0] is the guard under which it reads, or -1; kCheckIndex: args[1] is
+  // the guard under which it notes an error, or -1. `type` holds for every kind.
+  ScalarInstr scalar;
+  int32_t param = -1;  // kLoad; kCheckIndex: the checks
+  // kLoad: element offset; kIndex: the value. IndexExpr::Value(i, …) in expressions of a body is instruction i.
+  IndexExpr offset;
+  std::vector<lowering::IndexBound> bounds;  // kGuard
+  int32_t reduction = -1;                    // kReduction: whose result it is
   bool full = false;
   int32_t pass = 0;  // first pass (full) or point between passes (row) at which it can be computed
   std::string hint;  // the op it stems from, for the name in the text

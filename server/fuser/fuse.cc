@@ -98,7 +98,7 @@ class Fuser {
         divisions_(program.nodes.size(), 0) {
     for (const LoopNode& n : program.nodes) {
       for (const LoopInput& in : n.inputs) {
-        if (in.tensor != lowering::kIndexValue) ++outside_uses_[static_cast<size_t>(in.tensor)];
+        if (in.reads_tensor()) ++outside_uses_[static_cast<size_t>(in.tensor)];
       }
     }
     for (TensorId t : program.outputs) ++outside_uses_[static_cast<size_t>(t)];
@@ -125,7 +125,7 @@ class Fuser {
   const LoopTensor& tensor(TensorId id) const { return program_.tensor(id); }
 
   int32_t GroupOfTensor(TensorId t) const {
-    if (t == lowering::kIndexValue || tensor(t).kind != LoopTensor::Kind::kComputed) return -1;
+    if (t < 0 || tensor(t).kind != LoopTensor::Kind::kComputed) return -1;
     return group_of_[static_cast<size_t>(tensor(t).producer)];
   }
 
@@ -160,7 +160,7 @@ class Fuser {
     std::vector<int32_t> out;
     for (const LoopInput& in : node(v).inputs) {
       const auto it = readers_.find(in.tensor);
-      if (in.tensor == lowering::kIndexValue || it == readers_.end()) continue;
+      if (!in.reads_tensor() || it == readers_.end()) continue;
       const std::vector<int32_t>& readers = it->second;
       const size_t oldest = readers.size() - std::min(readers.size(), 2 * kMaxSiblingTries);
       for (size_t k = readers.size(); k-- > oldest && out.size() < kMaxSiblingTries;) {
@@ -215,7 +215,7 @@ class Fuser {
     int64_t cost = BodyCost(node(v)) + 1;
     int32_t divisions = 0;
     for (const LoopInput& in : node(v).inputs) {
-      if (in.tensor == lowering::kIndexValue) continue;
+      if (!in.reads_tensor()) continue;
       if (GroupOfTensor(in.tensor) == g) {
         const LoopNodeId u = tensor(in.tensor).producer;
         after = after || node(u).is_reduction() || after_reduction_[static_cast<size_t>(u)];
@@ -264,8 +264,7 @@ class Fuser {
 
   bool TooManyTensors(LoopNodeId v, const OpenGroup& group) const {
     size_t tensors = group.external.size() + static_cast<size_t>(std::max<int64_t>(group.open_tensors, 0)) + 1;
-    for (const LoopInput& in : node(v).inputs)
-      tensors += in.tensor != lowering::kIndexValue && !group.external.contains(in.tensor);
+    for (const LoopInput& in : node(v).inputs) tensors += in.reads_tensor() && !group.external.contains(in.tensor);
     return tensors > kMaxTensorsOfGroup;
   }
 
@@ -440,9 +439,7 @@ class BoundaryPass {
   }
 
  private:
-  bool Computed(TensorId t) const {
-    return t != lowering::kIndexValue && program_.tensor(t).kind == LoopTensor::Kind::kComputed;
-  }
+  bool Computed(TensorId t) const { return t >= 0 && program_.tensor(t).kind == LoopTensor::Kind::kComputed; }
 
   void FinishGroup(FusionGroup& group, int32_t g) {
     for (LoopNodeId n : group.nodes) {
@@ -459,7 +456,7 @@ class BoundaryPass {
     absl::flat_hash_set<TensorId> seen;
     for (LoopNodeId n : group.nodes) {
       for (const LoopInput& in : program_.node(n).inputs) {
-        if (in.tensor == lowering::kIndexValue) continue;
+        if (!in.reads_tensor()) continue;
         if (Computed(in.tensor) && here.contains(program_.tensor(in.tensor).producer)) continue;
         if (!seen.insert(in.tensor).second) continue;
         group.loads.push_back(in.tensor);
@@ -491,7 +488,7 @@ class BoundaryPass {
     absl::flat_hash_set<TensorId> loads;
     for (LoopNodeId n : here) {
       for (const LoopInput& in : program_.node(n).inputs) {
-        if (in.tensor == lowering::kIndexValue) continue;
+        if (!in.reads_tensor()) continue;
         if (!Computed(in.tensor)) {
           loads.insert(in.tensor);
         } else if (!here.contains(program_.tensor(in.tensor).producer)) {
@@ -539,7 +536,7 @@ class BoundaryPass {
       const LoopNode& n = program_.node(tensor.producer);
       ops += BodyCost(n);
       for (const LoopInput& in : n.inputs) {
-        if (in.tensor == lowering::kIndexValue) continue;
+        if (!in.reads_tensor()) continue;
         if (lowering::NodeCount(in.index) > lowering::kMaxIndexNodes / 4) return std::nullopt;
         divisions += HasDivision(in);
         doublings += Computed(in.tensor) && ReadElsewhereToo(n, in);

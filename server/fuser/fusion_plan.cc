@@ -52,7 +52,7 @@ absl::Status VerifyFusionPlan(const LoopProgram& program, const FusionPlan& plan
     };
     for (LoopNodeId id : g.nodes) {
       for (const lowering::LoopInput& in : program.node(id).inputs) {
-        if (in.tensor == lowering::kIndexValue || is_here(in.tensor) || loads.count(in.tensor) != 0) continue;
+        if (!in.reads_tensor() || is_here(in.tensor) || loads.count(in.tensor) != 0) continue;
         return broken("F2", in.tensor);
       }
     }

@@ -21,7 +21,7 @@ int64_t ModInt(int64_t a, int64_t b) { return a - FloorDivInt(a, b) * b; }
 int CompareExpr(const IndexExpr& a, const IndexExpr& b);
 int CompareAtom(const Term& a, const Term& b) {
   if (a.kind != b.kind) return a.kind < b.kind ? -1 : 1;
-  if (a.kind == Term::Kind::kVar) return a.var == b.var ? 0 : (a.var < b.var ? -1 : 1);
+  if (a.kind == Term::Kind::kVar || a.kind == Term::Kind::kValue) return a.var == b.var ? 0 : (a.var < b.var ? -1 : 1);
   if (a.divisor != b.divisor) return a.divisor < b.divisor ? -1 : 1;
   if (a.operand == b.operand) return 0;
   return CompareExpr(*a.operand, *b.operand);
@@ -71,6 +71,12 @@ IndexExpr IndexExpr::Const(int64_t c) {
 IndexExpr IndexExpr::Var(int32_t var) {
   IndexExpr e;
   e.terms_.push_back(Term{Term::Kind::kVar, 1, var, nullptr, 1});
+  return e;
+}
+
+IndexExpr IndexExpr::Value(int32_t id, int64_t extent) {
+  IndexExpr e;
+  if (extent > 1) e.terms_.push_back(Term{Term::Kind::kValue, 1, id, nullptr, extent});
   return e;
 }
 
@@ -139,16 +145,42 @@ int64_t IndexExpr::Coefficient(int32_t var) const {
 
 bool IndexExpr::UsesNonlinearly(int32_t var) const {
   for (const Term& t : terms_) {
-    if (t.kind != Term::Kind::kVar && t.operand->Uses(var)) return true;
+    if (t.operand != nullptr && t.operand->Uses(var)) return true;
   }
   return false;
 }
 
 bool IndexExpr::Uses(int32_t var) const { return Coefficient(var) != 0 || UsesNonlinearly(var); }
 
+// Recursion in these: as deep as divisions are nested, which kMaxIndexNodes bounds.
+bool IndexExpr::HasValues() const {
+  return std::any_of(terms_.begin(), terms_.end(), [](const Term& t) {
+    return t.kind == Term::Kind::kValue || (t.operand != nullptr && t.operand->HasValues());
+  });
+}
+
+void IndexExpr::VisitValues(const std::function<void(int32_t)>& visit) const {
+  for (const Term& t : terms_) {
+    if (t.kind == Term::Kind::kValue) visit(t.var);
+    if (t.operand != nullptr) t.operand->VisitValues(visit);
+  }
+}
+
+IndexExpr IndexExpr::RenameValues(const std::function<int32_t(int32_t)>& rename) const {
+  if (!HasValues()) return *this;
+  IndexExpr out;
+  out.constant_ = constant_;
+  for (Term t : terms_) {
+    if (t.kind == Term::Kind::kValue) t.var = rename(t.var);
+    if (t.operand != nullptr) t.operand = std::make_shared<IndexExpr>(t.operand->RenameValues(rename));
+    out.AddTerm(std::move(t));
+  }
+  return out;
+}
+
 int IndexExpr::node_count() const {
   int n = 1;
-  for (const Term& t : terms_) n += t.kind == Term::Kind::kVar ? 1 : 1 + t.operand->node_count();
+  for (const Term& t : terms_) n += t.operand == nullptr ? 1 : 1 + t.operand->node_count();
   return n;
 }
 
@@ -182,9 +214,11 @@ std::string IndexExpr::ToString(const std::function<std::string(int32_t)>& name)
     std::string atom;
     if (t.kind == Term::Kind::kVar) {
       atom = name ? name(t.var) : absl::StrCat("d", t.var);
+    } else if (t.kind == Term::Kind::kValue) {
+      atom = name ? name(-1 - t.var) : absl::StrCat("v", t.var);
     } else {
       const bool simple = t.operand->terms_.size() == 1 && t.operand->constant_ == 0 &&
-                          t.operand->terms_[0].coefficient == 1 && t.operand->terms_[0].kind == Term::Kind::kVar;
+                          t.operand->terms_[0].coefficient == 1 && t.operand->terms_[0].operand == nullptr;
       const std::string inner = t.operand->ToString(name);
       atom = absl::StrCat("(", simple ? inner : absl::StrCat("(", inner, ")"),
                           t.kind == Term::Kind::kMod ? " % " : " / ", t.divisor, ")");
@@ -209,6 +243,9 @@ IndexRange RangeOf(const IndexExpr& expr, absl::Span<const int64_t> extents) {
     switch (t.kind) {
       case Term::Kind::kVar:
         a = {0, std::max<int64_t>(extents[static_cast<size_t>(t.var)], 1) - 1};
+        break;
+      case Term::Kind::kValue:
+        a = {0, t.divisor - 1};
         break;
       case Term::Kind::kFloorDiv: {
         const IndexRange inner = RangeOf(*t.operand, extents);
@@ -355,6 +392,9 @@ IndexExpr Substitute(const IndexExpr& expr, absl::Span<const IndexExpr> values, 
       case Term::Kind::kVar:
         b.Add(values[static_cast<size_t>(t.var)], t.coefficient);
         break;
+      case Term::Kind::kValue:
+        b.AddTerm(t);
+        break;
       case Term::Kind::kFloorDiv:
         b.Add(FloorDiv(Substitute(*t.operand, values, extents), t.divisor, extents), t.coefficient);
         break;
@@ -371,6 +411,19 @@ std::vector<IndexExpr> SubstituteAll(absl::Span<const IndexExpr> exprs, absl::Sp
   std::vector<IndexExpr> out;
   out.reserve(exprs.size());
   for (const IndexExpr& e : exprs) out.push_back(Substitute(e, values, extents));
+  return out;
+}
+
+std::vector<IndexBound> SubstituteBounds(absl::Span<const IndexBound> bounds, absl::Span<const IndexExpr> values,
+                                         absl::Span<const int64_t> extents, bool& never) {
+  std::vector<IndexBound> out;
+  for (const IndexBound& bound : bounds) {
+    IndexBound b{Substitute(bound.value, values, extents), bound.low, bound.high};
+    const IndexRange range = RangeOf(b.value, extents);
+    if (range.high < b.low || range.low >= b.high) never = true;
+    if (range.low >= b.low && range.high < b.high) continue;
+    if (std::find(out.begin(), out.end(), b) == out.end()) out.push_back(std::move(b));
+  }
   return out;
 }
 

@@ -42,6 +42,12 @@ std::string PrintIndex(const std::vector<IndexExpr>& index) {
       "[", absl::StrJoin(index, ", ", [](std::string* s, const IndexExpr& e) { s->append(e.ToString()); }), "]");
 }
 
+std::string PrintGuards(const std::vector<IndexBound>& guards) {
+  return absl::StrJoin(guards, " and ", [](std::string* s, const IndexBound& b) {
+    absl::StrAppend(s, b.low, " <= ", b.value.ToString(), " < ", b.high);
+  });
+}
+
 std::string PrintConstant(const ScalarInstr& instr) {
   if (instr.constant.kind == Literal::Kind::kFloat) return absl::StrCat(instr.constant.f);
   return absl::StrCat(instr.constant.i);
@@ -55,7 +61,9 @@ std::string PrintInstr(const LoopProgram& program, const LoopNode& node, size_t 
     case ScalarOp::kInput: {
       const LoopInput& in = node.inputs[static_cast<size_t>(instr.index)];
       if (in.tensor == kIndexValue) return absl::StrCat(text, "index ", in.value.ToString());
-      return absl::StrCat(text, "load ", program.tensor(in.tensor).name, PrintIndex(in.index));
+      if (in.tensor == kGuardValue) return absl::StrCat(text, "whether ", PrintGuards(in.guards));
+      return absl::StrCat(text, "load ", program.tensor(in.tensor).name, PrintIndex(in.index),
+                          in.guards.empty() ? "" : " where ", PrintGuards(in.guards));
     }
     case ScalarOp::kConst:
       return absl::StrCat(text, std::string(DTypeName(instr.type)), " ", PrintConstant(instr));
@@ -79,10 +87,11 @@ absl::Status Broken(const char* constraint, const LoopProgram& program, const Lo
 }
 
 // Recursion: as deep as divisions are nested, which kMaxIndexNodes bounds.
-bool UsesOnly(const IndexExpr& e, size_t variables) {
+bool UsesOnly(const IndexExpr& e, const LoopNode& node) {
   for (const IndexExpr::Term& t : e.terms()) {
-    const bool known = t.kind == IndexExpr::Term::Kind::kVar ? t.var >= 0 && static_cast<size_t>(t.var) < variables
-                                                             : UsesOnly(*t.operand, variables);
+    bool known = t.operand == nullptr || UsesOnly(*t.operand, node);
+    if (t.kind == IndexExpr::Term::Kind::kVar) known = t.var >= 0 && static_cast<size_t>(t.var) < node.domain.size();
+    if (t.kind == IndexExpr::Term::Kind::kValue) known = t.var >= 0 && static_cast<size_t>(t.var) < node.values.size();
     if (!known) return false;
   }
   return true;
@@ -105,23 +114,33 @@ absl::Status VerifyNode(const LoopProgram& program, LoopNodeId id) {
   const LoopNode& node = program.node(id);
   if (node.tensor < 0 || program.tensor(node.tensor).producer != id)
     return Broken("L5", program, node, "not its producer");
-  const Shape expected = node.is_reduction() ? node.kept_shape() : node.domain;
+  const bool scatter = node.kind == LoopNode::Kind::kScatter;
+  const Shape expected =
+      scatter ? program.tensor(node.into).shape : (node.is_reduction() ? node.kept_shape() : node.domain);
   if (program.tensor(node.tensor).shape != expected)
-    return Broken("L4", program, node, "shape is not that of the domain");
-  if (node.is_reduction() && (node.reduction == ReductionKind::kNone || node.reduced.size() != node.domain.size())) {
-    return Broken("L4", program, node, "reduction without kind or dims");
+    return Broken(node.is_ordered() ? "L6" : "L4", program, node, "shape is not that of the domain");
+  if (scatter && (program.tensor(node.into).kind != LoopTensor::Kind::kComputed ||
+                  program.tensor(node.into).producer >= id || program.tensor(node.into).output >= 0)) {
+    return Broken("L6", program, node, "writes into a tensor that is not its own");
   }
+  if (node.kind != LoopNode::Kind::kPointwise && node.reduced.size() != node.domain.size())
+    return Broken("L4", program, node, "no flag for each dim");
+  if ((node.is_reduction() || node.kind == LoopNode::Kind::kScan) && node.reduction == ReductionKind::kNone)
+    return Broken("L4", program, node, "reduction without kind");
   const bool empty = ElementCount(node.domain) == 0;
   for (const LoopInput& in : node.inputs) {
-    if (in.tensor == kIndexValue) continue;
+    for (const IndexBound& b : in.guards) {
+      if (!UsesOnly(b.value, node)) return Broken("L2", program, node, "guard over an unknown variable");
+    }
+    if (!in.reads_tensor()) continue;
     const LoopTensor& t = program.tensor(in.tensor);
     if (t.kind == LoopTensor::Kind::kComputed && t.producer >= id)
       return Broken("L1", program, node, "reads a later tensor");
     if (in.index.size() != t.shape.size()) return Broken("L2", program, node, "index of the wrong rank");
     for (const IndexExpr& e : in.index) {
-      if (!UsesOnly(e, node.domain.size())) return Broken("L2", program, node, "index over an unknown variable");
+      if (!UsesOnly(e, node)) return Broken("L2", program, node, "index over an unknown variable");
     }
-    for (size_t d = 0; d < in.index.size() && !empty; ++d) {
+    for (size_t d = 0; d < in.index.size() && !empty && in.guards.empty(); ++d) {
       const IndexRange r = RangeOf(in.index[d], node.domain);
       if (r.low < 0 || r.high >= t.shape[d]) return Broken("L2", program, node, "index out of the shape");
     }
@@ -183,12 +202,19 @@ std::string PrintLoopProgram(const LoopProgram& program) {
     const LoopTensor& t = program.tensor(n.tensor);
     absl::StrAppend(&out, t.name, ": ", TensorType::Make(t.dtype, t.shape).ToString(), " = ", n.label, " over [");
     for (size_t i = 0; i < n.domain.size(); ++i) {
-      absl::StrAppend(&out, i ? ", " : "", n.is_reduction() && n.reduced[i] ? "r" : "d", i, "<", n.domain[i]);
+      absl::StrAppend(&out, i ? ", " : "", i < n.reduced.size() && n.reduced[i] ? "r" : "d", i, "<", n.domain[i]);
     }
     absl::StrAppend(&out, "]", t.output >= 0 ? absl::StrCat(" -> out", t.output) : "", "\n");
     for (size_t i = 0; i < n.body.size(); ++i) absl::StrAppend(&out, PrintInstr(program, n, i), "\n");
     if (n.is_reduction()) {
       absl::StrAppend(&out, "    ", ReductionName(n.reduction), " of s", n.result, "\n");
+    } else if (n.kind == LoopNode::Kind::kScan) {
+      absl::StrAppend(&out, "    scan ", ReductionName(n.reduction), " of s", n.result, "\n");
+    } else if (n.kind == LoopNode::Kind::kSort) {
+      absl::StrAppend(&out, "    order of s", n.result, n.descending ? " descending" : "", "\n");
+    } else if (n.kind == LoopNode::Kind::kScatter) {
+      absl::StrAppend(&out, "    ", n.reduction == ReductionKind::kSum ? "add s" : "set s", n.result, " to ",
+                      program.tensor(n.into).name, PrintIndex(n.position), "\n");
     } else {
       absl::StrAppend(&out, "    store s", n.result, "\n");
     }

@@ -9,22 +9,16 @@
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "server/lowering/decompose_composites.h"
+#include "server/lowering/lower_op_kinds.h"
+#include "server/lowering/lowering_context.h"
 #include "server/lowering/view_rules.h"
 
 namespace fuseline::lowering {
 namespace {
 
-// A graph value as its readers see it: a tensor and, for each of the value's dims' variables, where in the tensor the
-// element is.
-struct ValueView {
-  TensorId tensor = -1;
-  std::vector<IndexExpr> index;
-};
-
-class Lowering {
+class Lowering : public LoweringContext {
  public:
-  Lowering(const Graph& graph, const std::vector<NodeId>& source, const CompileOptions& options)
-      : graph_(graph), source_(source), options_(options), views_(graph.values.size()) {}
+  using LoweringContext::LoweringContext;
 
   absl::StatusOr<LoopProgram> Run() {
     for (size_t i = 0; i < graph_.inputs.size(); ++i) AddInput(static_cast<int32_t>(i));
@@ -36,9 +30,6 @@ class Lowering {
   }
 
  private:
-  ValueView& view(ValueId id) { return views_[static_cast<size_t>(id)]; }
-  Shape shape(ValueId id) const { return graph_.type(id).shape(); }
-
   void AddInput(int32_t position) {
     const ValueId id = graph_.inputs[static_cast<size_t>(position)];
     const TensorType& type = graph_.type(id);
@@ -52,25 +43,6 @@ class Lowering {
     view(id) = {AddTensor(std::move(t)), IdentityIndex(shape(id))};
   }
 
-  TensorId AddTensor(LoopTensor t) {
-    if (t.strides.empty()) t.strides = DenseStrides(t.shape);
-    program_.tensors.push_back(std::move(t));
-    return static_cast<TensorId>(program_.tensors.size() - 1);
-  }
-
-  // Adds the node and the tensor it computes.
-  TensorId AddComputed(LoopNode node, DType dtype, Shape shape, const std::string& name) {
-    LoopTensor t;
-    t.name = name;
-    t.dtype = dtype;
-    t.shape = std::move(shape);
-    t.producer = static_cast<LoopNodeId>(program_.nodes.size());
-    node.tensor = AddTensor(std::move(t));
-    const TensorId id = node.tensor;
-    program_.nodes.push_back(std::move(node));
-    return id;
-  }
-
   absl::Status LowerNode(NodeId id) {
     const Node& node = graph_.nodes[static_cast<size_t>(id)];
     switch (node.def->kind) {
@@ -82,33 +54,21 @@ class Lowering {
         return LowerView(id);
       case OpKind::kReduction:
         return LowerReduction(id);
+      case OpKind::kLayout:
+        return LowerLayout(*this, id);
+      case OpKind::kIndexing:
+        return LowerIndexing(*this, id);
+      case OpKind::kOrdered:
+        return LowerOrdered(*this, id);
+      case OpKind::kContraction:
+        return LowerContraction(*this, id);
+      case OpKind::kWindow:
+        return LowerWindow(*this, id);
       case OpKind::kComposite:
       case OpKind::kUnsupported:
         break;
     }
     return Unimplemented(graph_.NodeName(id), absl::StrCat("op '", node.op, "' is not implemented in this version"));
-  }
-
-  LoopNode StartNode(NodeId id, Shape domain) const {
-    LoopNode n;
-    n.domain = std::move(domain);
-    n.source = source_[static_cast<size_t>(id)];
-    n.label = graph_.nodes[static_cast<size_t>(id)].op;
-    return n;
-  }
-
-  // The operand as a loop input of a node whose variables run over `domain`, broadcast as NumPy does.
-  LoopInput ReadBroadcast(ValueId id, const Shape& domain) {
-    const Shape s = shape(id);
-    std::vector<IndexExpr> vars(s.size());
-    const size_t shift = domain.size() - s.size();
-    for (size_t i = 0; i < s.size(); ++i) {
-      if (s[i] != 1) vars[i] = IndexExpr::Var(static_cast<int32_t>(i + shift));
-    }
-    LoopInput in;
-    in.tensor = view(id).tensor;
-    in.index = SubstituteAll(view(id).index, vars, domain);
-    return in;
   }
 
   absl::Status LowerPointwise(NodeId id) {
@@ -145,25 +105,6 @@ class Lowering {
     const TensorId tensor = AddComputed(std::move(n), args.result_storage, shape(result), graph_.value(result).name);
     view(result) = {tensor, IdentityIndex(shape(result))};
     return absl::OkStatus();
-  }
-
-  static Scalar Round(ScalarBuilder& builder, Scalar s, DType storage) {
-    ScalarInstr r;
-    r.op = ScalarOp::kRound16;
-    r.type = DType::kF32;
-    r.args[0] = s.id;
-    r.storage = storage;
-    return builder.EmitInstr(r);
-  }
-
-  static Scalar LiteralScalar(ScalarBuilder& builder, const Literal& literal, DType dtype) {
-    if (IsBool(dtype)) return builder.ConstBool(literal.i != 0);
-    if (IsInteger(dtype)) {
-      return builder.ConstInt(literal.kind == Literal::Kind::kFloat ? static_cast<int64_t>(literal.f) : literal.i,
-                              dtype);
-    }
-    const Scalar s = builder.Const(literal.AsDouble(), ComputeDType(dtype));
-    return IsHalf(dtype) ? Round(builder, s, dtype) : s;  // it is a scalar of that dtype
   }
 
   absl::Status LowerCreation(NodeId id) {
@@ -231,20 +172,6 @@ class Lowering {
     if (NodeCount(v.index) > kMaxIndexNodes) v = Materialise(id, to, std::move(v));
     view(to) = std::move(v);
     return absl::OkStatus();
-  }
-
-  // A loop nest that copies the view into a tensor of its own.
-  ValueView Materialise(NodeId id, ValueId value, ValueView v) {
-    const DType dtype = program_.tensor(v.tensor).dtype;
-    LoopNode n;
-    n.domain = shape(value);
-    n.source = id == kNoNode ? kNoNode : source_[static_cast<size_t>(id)];
-    n.label = id == kNoNode ? "copy" : graph_.nodes[static_cast<size_t>(id)].op;
-    ScalarBuilder builder;
-    n.result = builder.Input(0, ComputeDType(dtype)).id;
-    n.inputs.push_back({v.tensor, std::move(v.index), {}});
-    n.body = builder.instrs();
-    return {AddComputed(std::move(n), dtype, shape(value), graph_.value(value).name), IdentityIndex(shape(value))};
   }
 
   absl::Status LowerReduction(NodeId id) {
@@ -410,12 +337,6 @@ class Lowering {
     program_.tensors[static_cast<size_t>(v.tensor)].output = position;
     program_.outputs.push_back(v.tensor);
   }
-
-  const Graph& graph_;
-  const std::vector<NodeId>& source_;
-  const CompileOptions& options_;
-  LoopProgram program_;
-  std::vector<ValueView> views_;
 };
 
 // What each op of the client's graph would move if it ran alone.

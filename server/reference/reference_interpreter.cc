@@ -87,6 +87,16 @@ absl::StatusOr<std::vector<Array>> Evaluate(const OpContext& context, const std:
       return EvaluateReduction(context, operands[0]);
     case OpKind::kComposite:
       return EvaluateComposite(context, operands);
+    case OpKind::kLayout:
+      return one(EvaluateLayout(context, operands));
+    case OpKind::kIndexing:
+      return one(EvaluateIndexing(context, operands));
+    case OpKind::kOrdered:
+      return EvaluateOrdered(context, operands);
+    case OpKind::kContraction:
+      return one(EvaluateContraction(context, operands));
+    case OpKind::kWindow:
+      return EvaluateWindow(context, operands);
     case OpKind::kUnsupported:
       break;
   }

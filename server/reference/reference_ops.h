@@ -31,6 +31,12 @@ struct OpContext {
 
 absl::StatusOr<Array> EvaluatePointwise(const OpContext& context, const std::vector<Array>& operands);
 absl::StatusOr<Array> EvaluateCreation(const OpContext& context);
+absl::StatusOr<Array> EvaluateLayout(const OpContext& context, const std::vector<Array>& operands);
+// Errors: INVALID_ARGUMENT (kIndexOutOfRange) for an index outside the range.
+absl::StatusOr<Array> EvaluateIndexing(const OpContext& context, const std::vector<Array>& operands);
+absl::StatusOr<std::vector<Array>> EvaluateOrdered(const OpContext& context, const std::vector<Array>& operands);
+absl::StatusOr<Array> EvaluateContraction(const OpContext& context, const std::vector<Array>& operands);
+absl::StatusOr<std::vector<Array>> EvaluateWindow(const OpContext& context, const std::vector<Array>& operands);
 absl::StatusOr<Array> EvaluateView(const OpContext& context, const Array& operand);
 absl::StatusOr<std::vector<Array>> EvaluateReduction(const OpContext& context, const Array& operand);
 // mean, var, softmax, layer_norm and so on, by their definitions and not by their decompositions.

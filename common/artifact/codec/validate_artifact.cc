@@ -138,6 +138,8 @@ absl::Status ValidateBuffer(const LaunchPlan& plan, size_t index, const std::vec
       if (buffer.arena_offset_bytes + buffer.size_bytes > plan.arena_bytes)
         return Invalid(absl::StrCat(where, " reaches outside the arena"));
       return absl::OkStatus();
+    case PlanBuffer::Kind::kChecks:
+      break;
   }
   return Invalid(absl::StrCat(where, " has no kind"));
 }

@@ -15,6 +15,13 @@ void AddCreationRows(std::vector<OpDef>& rows);
 void AddViewRows(std::vector<OpDef>& rows);
 void AddReductionRows(std::vector<OpDef>& rows);
 void AddCompositeRows(std::vector<OpDef>& rows);
+void AddLayoutRows(std::vector<OpDef>& rows);
+void AddIndexingRows(std::vector<OpDef>& rows);
+void AddOrderedRows(std::vector<OpDef>& rows);
+void AddContractionRows(std::vector<OpDef>& rows);
+void AddWindowRows(std::vector<OpDef>& rows);
+void AddLossRows(std::vector<OpDef>& rows);
+void AddRandomRows(std::vector<OpDef>& rows);
 void AddUnsupportedRows(std::vector<OpDef>& rows);
 
 // A pointwise row. `operands` is exact.
