@@ -103,6 +103,9 @@ std::string PrintLaunchPlan(const LaunchPlan& plan, const std::vector<KernelSour
       case PlanBuffer::Kind::kTemporary:
         absl::StrAppend(&out, "arena at ", b.arena_offset_bytes);
         break;
+      case PlanBuffer::Kind::kChecks:
+        absl::StrAppend(&out, "index checks");
+        break;
     }
     absl::StrAppend(&out, ", ", b.size_bytes, " bytes\n");
   }
