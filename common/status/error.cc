@@ -12,7 +12,7 @@ namespace {
 constexpr char kReasonUrl[] = "type.fuseline.dev/ErrorReason";
 constexpr char kSubjectUrl[] = "type.fuseline.dev/ErrorSubject";
 // The last reason of the enum: what a payload may hold.
-constexpr int kMaxReason = static_cast<int>(ErrorReason::kQuota);
+constexpr int kMaxReason = static_cast<int>(ErrorReason::kIndexOutOfRange);
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/error.h"
 #include "server/reference/reduced_loop.h"
+#include "server/reference/reference_losses.h"
 #include "server/reference/reference_ops.h"
 #include "server/reference/variance.h"
 
@@ -233,6 +234,11 @@ absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, c
   std::vector<Array> operands;
   for (const Array& operand : given) operands.push_back(Dense(operand));
   const std::string& op = context.node.op;
+  if (IsLoss(op)) {
+    absl::StatusOr<Array> loss = EvaluateLoss(context, operands);
+    if (!loss.ok()) return loss.status();
+    return std::vector<Array>{*std::move(loss)};
+  }
   const Array& x = operands[0];
   if (op == "softmax" || op == "log_softmax") return std::vector<Array>{Softmax(context, x, op == "log_softmax")};
   if (op == "layer_norm" || op == "rms_norm")
