@@ -68,7 +68,7 @@ struct LoopNode {
     kScan,     // along the one reduced variable, in order: the tensor holds what has been combined up to each element
     kScatter,  // `into`, with the elements at `position` replaced (kNone) or added to (kSum), in order along the
                // reduced variable; elements of different other variables never share a position
-    kSort,  // the positions (i64) along the one reduced variable in the order of the body's values; stable
+    kSort,     // the positions (i64) along the one reduced variable in the order of the body's values; stable
   } kind = Kind::kPointwise;
   Shape domain;               // loop extents; variable i runs over [0, domain[i])
   std::vector<bool> reduced;  // which loop variables are reduced, or run in order

@@ -240,6 +240,11 @@ absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, c
     return std::vector<Array>{*std::move(loss)};
   }
   const Array& x = operands[0];
+  if (op == "attention") {
+    auto result = EvaluateAttention(context, operands);
+    if (!result.ok()) return result.status();
+    return std::vector<Array>{*std::move(result)};
+  }
   if (op == "softmax" || op == "log_softmax") return std::vector<Array>{Softmax(context, x, op == "log_softmax")};
   if (op == "layer_norm" || op == "rms_norm")
     return std::vector<Array>{NormalizeDims(context, operands, op == "rms_norm")};

@@ -37,6 +37,7 @@ absl::StatusOr<Array> EvaluateIndexing(const OpContext& context, const std::vect
 absl::StatusOr<std::vector<Array>> EvaluateOrdered(const OpContext& context, const std::vector<Array>& operands);
 absl::StatusOr<Array> EvaluateContraction(const OpContext& context, const std::vector<Array>& operands);
 absl::StatusOr<std::vector<Array>> EvaluateWindow(const OpContext& context, const std::vector<Array>& operands);
+absl::StatusOr<Array> EvaluateAttention(const OpContext& context, const std::vector<Array>& operands);
 absl::StatusOr<Array> EvaluateView(const OpContext& context, const Array& operand);
 absl::StatusOr<std::vector<Array>> EvaluateReduction(const OpContext& context, const Array& operand);
 // mean, var, softmax, layer_norm and so on, by their definitions and not by their decompositions.
