@@ -176,8 +176,6 @@ std::vector<BadInput> BadGraphStructure() {
   return {
       CompileText("unknown op", GraphText("x: f32[4]", "%a = frobnicate(x)"), ErrorReason::kGraphStructure,
                   "node '%a': frobnicate: unknown op"),
-      CompileText("op that comes later", GraphText("x: f32[4, 4]", "%a = matmul(x, x)"), ErrorReason::kUnsupported,
-                  "node '%a': matmul: this op is not supported yet"),
       CompileText("another op that comes later", GraphText("x: f32[4, 4], i: i64[4]", "%a = gather(x, i) {dim = 0}"),
                   ErrorReason::kUnsupported, "node '%a': gather: this op is not supported yet"),
       CompileText("activation that comes later", GraphText("x: f32[4]", "%a = glu(x) {dim = 0}"),

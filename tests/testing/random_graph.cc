@@ -56,7 +56,8 @@ std::vector<const OpDef*> RandomGraphOps() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : AllOps()) {
     const std::string_view name = op->name;
-    if (op->kind != OpKind::kUnsupported && name != "widen" && name != "narrow") ops.push_back(op);
+    if (op->kind != OpKind::kUnsupported && name != "widen" && name != "narrow" && name != "attention")
+      ops.push_back(op);
   }
   return ops;
 }

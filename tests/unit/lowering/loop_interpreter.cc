@@ -60,6 +60,12 @@ class Interpreter {
           values.push_back(static_cast<double>(EvaluateIndex(in.value, at)));
           continue;
         }
+        const bool holds = Holds(in.guards, at);
+        if (in.tensor == kGuardValue || !holds) {
+          // What a guard keeps from being read must not be used.
+          values.push_back(in.tensor == kGuardValue ? (holds ? 1.0 : 0.0) : std::numeric_limits<double>::quiet_NaN());
+          continue;
+        }
         Point where;
         for (const IndexExpr& e : in.index) where.push_back(EvaluateIndex(e, at));
         values.push_back(
@@ -74,6 +80,13 @@ class Interpreter {
       values.push_back(v);
     }
     return values[static_cast<size_t>(n.result)];
+  }
+
+  static bool Holds(const std::vector<IndexBound>& guards, const Point& at) {
+    return std::all_of(guards.begin(), guards.end(), [&](const IndexBound& b) {
+      const int64_t value = EvaluateIndex(b.value, at);
+      return b.low <= value && value < b.high;
+    });
   }
 
   absl::Status RunNode(const LoopNode& n) {
@@ -172,6 +185,25 @@ absl::StatusOr<double> EvaluateScalar(const ScalarInstr& s, const double a[3]) {
     case ScalarOp::kMaximum:
       v = Less(a[0], a[1]) ? a[1] : a[0];
       break;
+    case ScalarOp::kMinimum:
+      v = Less(a[1], a[0]) ? a[1] : a[0];
+      break;
+    case ScalarOp::kFloorDiv:
+      v = std::floor(a[0] / a[1]);
+      break;
+    case ScalarOp::kAbs:
+      v = std::fabs(a[0]);
+      break;
+    case ScalarOp::kPow:
+      v = std::pow(a[0], a[1]);
+      break;
+    case ScalarOp::kExp:
+      v = std::exp(a[0]);
+      break;
+    case ScalarOp::kEq:
+      return a[0] == a[1] ? 1.0 : 0.0;
+    case ScalarOp::kGe:
+      return a[0] >= a[1] ? 1.0 : 0.0;
     case ScalarOp::kCast:
       v = IsBool(s.type) ? a[0] != 0 : IsInteger(s.type) ? std::trunc(a[0]) : a[0];
       break;
