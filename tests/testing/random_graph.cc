@@ -56,8 +56,7 @@ std::vector<const OpDef*> RandomGraphOps() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : AllOps()) {
     const std::string_view name = op->name;
-    if (op->kind != OpKind::kUnsupported && name != "widen" && name != "narrow" && name != "attention")
-      ops.push_back(op);
+    if (Weight(op->kind) > 0 && name != "widen" && name != "narrow" && name != "attention") ops.push_back(op);
   }
   return ops;
 }
