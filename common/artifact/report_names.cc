@@ -1,6 +1,7 @@
 #include "common/artifact/report_names.h"
 
 #include "common/ir/value_names.h"
+#include "common/status/error.h"
 
 namespace fuseline {
 namespace {
@@ -30,6 +31,12 @@ void RenameReportValues(const absl::flat_hash_map<std::string, std::string>& nam
     refusal.producer = Rename(names, refusal.producer);
     refusal.consumer = Rename(names, refusal.consumer);
   }
+}
+
+absl::Status RenameIndexError(const absl::flat_hash_map<std::string, std::string>& names, const absl::Status& status) {
+  if (GetErrorReason(status) != ErrorReason::kIndexOutOfRange) return status;
+  return MakeError(status.code(), ErrorReason::kIndexOutOfRange, Rename(names, GetErrorSubject(status)),
+                   Rename(names, std::string(status.message())));
 }
 
 }  // namespace fuseline

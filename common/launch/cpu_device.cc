@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
+#include "common/artifact/index_checks.h"
 #include "common/launch/block_pool.h"
 #include "common/launch/host_memory.h"
 #include "common/launch/launch_plan_runner.h"
@@ -237,6 +238,10 @@ class CpuDevice : public Device {
         buffers[b] = static_cast<char*>(arena.get()) + plan.buffers[b].arena_offset_bytes;
       }
     }
+    std::vector<int64_t> noted(2 * plan.checks.size(), 0);
+    for (size_t b = 0; b < buffers.size() && !noted.empty(); ++b) {
+      if (plan.buffers[b].kind == PlanBuffer::Kind::kChecks) buffers[b] = noted.data();
+    }
     std::vector<void*> arguments;
     for (const PlanStep& step : plan.steps) {
       if (stop) FUSELINE_RETURN_IF_ERROR(stop());
@@ -255,7 +260,7 @@ class CpuDevice : public Device {
           break;
       }
     }
-    return absl::OkStatus();
+    return IndexCheckStatus(plan.checks, noted);
   }
 
   // On all threads, in slices that can be stopped between.

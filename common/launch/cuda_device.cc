@@ -5,6 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/artifact/index_checks.h"
 #include "common/launch/cuda_context.h"
 #include "common/launch/cuda_driver.h"
 #include "common/launch/cuda_transfer.h"
@@ -201,8 +202,11 @@ class CudaDevice : public Device {
     const CudaContext::Scope scope(*context_);
     FUSELINE_RETURN_IF_ERROR(scope.status());
     absl::MutexLock lock(&mutex_);
-    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> arena, AllocateArena(loaded.artifact().plan, addresses));
-    return Launch(loaded, addresses, stop);
+    const LaunchPlan& plan = loaded.artifact().plan;
+    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> arena, AllocateArena(plan, addresses));
+    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> noted, AllocateChecks(plan, addresses));
+    FUSELINE_RETURN_IF_ERROR(Launch(loaded, addresses, stop));
+    return ReadChecks(plan, noted.get());
   }
 
   absl::Status Synchronize() override { return context_->Synchronize(); }
@@ -232,6 +236,7 @@ class CudaDevice : public Device {
     FUSELINE_RETURN_IF_ERROR(events.Init());
     absl::MutexLock lock(&mutex_);
     FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> arena, AllocateArena(loaded.artifact().plan, addresses));
+    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> noted, AllocateChecks(loaded.artifact().plan, addresses));
     for (int i = 0; i < warmup; ++i) {
       if (stop && static_cast<size_t>(i) % kRunsAhead == 0) FUSELINE_RETURN_IF_ERROR(context_->Synchronize());
       FUSELINE_RETURN_IF_ERROR(Launch(loaded, addresses, stop));
@@ -250,6 +255,7 @@ class CudaDevice : public Device {
       FUSELINE_RETURN_IF_ERROR(events.Record(2 * i + 1));
     }
     FUSELINE_RETURN_IF_ERROR(context_->Synchronize());
+    FUSELINE_RETURN_IF_ERROR(ReadChecks(loaded.artifact().plan, noted.get()));
     std::vector<double> micros(count);
     for (size_t i = 0; i < count; ++i) {
       FUSELINE_ASSIGN_OR_RETURN(micros[i], events.Micros(2 * i, 2 * i + 1));
@@ -331,6 +337,28 @@ class CudaDevice : public Device {
       addresses[b] = ToCuda(arena.get()) + static_cast<CuDevicePtr>(plan.buffers[b].arena_offset_bytes);
     }
     return arena;
+  }
+
+  // Where the kernels note indices that are out of range: zeros, in the stream's order. Null for a plan without checks.
+  absl::StatusOr<std::shared_ptr<void>> AllocateChecks(const LaunchPlan& plan, Addresses& addresses) {
+    if (plan.checks.empty()) return nullptr;
+    FUSELINE_ASSIGN_OR_RETURN(std::shared_ptr<void> noted, context_->Allocate(ChecksBytes(plan)));
+    const CudaDriver& driver = context_->driver();
+    FUSELINE_RETURN_IF_ERROR(driver.Check(
+        driver.MemsetD8Async(ToCuda(noted.get()), 0, static_cast<size_t>(ChecksBytes(plan)), context_->stream()),
+        "clear the index checks"));
+    for (size_t b = 0; b < addresses.size(); ++b) {
+      if (plan.buffers[b].kind == PlanBuffer::Kind::kChecks) addresses[b] = ToCuda(noted.get());
+    }
+    return noted;
+  }
+
+  // Waits for the stream.
+  absl::Status ReadChecks(const LaunchPlan& plan, const void* noted) {
+    if (plan.checks.empty()) return absl::OkStatus();
+    std::vector<int64_t> host(2 * plan.checks.size(), 0);
+    FUSELINE_RETURN_IF_ERROR(transfer_.ToHost(host.data(), noted, ChecksBytes(plan)));
+    return IndexCheckStatus(plan.checks, host);
   }
 
   // The context is current.

@@ -54,7 +54,8 @@ class Device {
   virtual absl::Status CopyToHost(void* host, const void* device, int64_t size_bytes) = 0;
   // Enqueues the plan on the device's stream: `inputs` and `outputs` are device pointers in signature order.
   // Temporaries come from the pool. `stop`: asked between steps and, on a CPU, within them; what a GPU has begun it
-  // ends.
+  // ends. A plan that checks indices is waited for. Errors: INVALID_ARGUMENT (kIndexOutOfRange) where one is out of
+  // range, named as the plan names its node; the outputs then hold nothing of use.
   virtual absl::Status Run(const LoadedArtifact& artifact, absl::Span<void* const> inputs,
                            absl::Span<void* const> outputs, const StopCheck& stop) = 0;
   virtual absl::Status Synchronize() = 0;

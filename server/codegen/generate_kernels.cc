@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/artifact/index_checks.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "server/codegen/cpu/cpu_emitter.h"
@@ -111,6 +112,22 @@ class Generator {
     return buffer;
   }
 
+  // Made for the first kernel that checks an index, so that other plans pay nothing.
+  int32_t ChecksBuffer() {
+    if (checks_buffer_ >= 0) return checks_buffer_;
+    for (const lowering::IndexCheck& check : program_.checks) out_.plan.checks.push_back({check.node, check.extent});
+    PlanBuffer b;
+    b.kind = PlanBuffer::Kind::kChecks;
+    b.size_bytes = ChecksBytes(out_.plan);
+    out_.plan.buffers.push_back(b);
+    return checks_buffer_ = static_cast<int32_t>(out_.plan.buffers.size() - 1);
+  }
+
+  int32_t ParamBuffer(const BodyParam& p) {
+    if (p.tensor >= 0) return BufferOf(p.tensor);
+    return p.tensor == kChecksParam ? ChecksBuffer() : PartialBuffer(p);
+  }
+
   absl::Status AddGroup(const FusionGroup& group) {
     if (group.row_count() == 0) return absl::OkStatus();  // every tensor it stores is empty
     FUSELINE_ASSIGN_OR_RETURN(KernelBody body, BuildKernelBody(program_, group));
@@ -122,8 +139,7 @@ class Generator {
       step.dims = k.dims;
       step.work_items = k.work_items;
       step.work_grain = k.work_grain;
-      for (const BodyParam& p : k.body.params)
-        step.buffers.push_back(p.tensor >= 0 ? BufferOf(p.tensor) : PartialBuffer(p));
+      for (const BodyParam& p : k.body.params) step.buffers.push_back(ParamBuffer(p));
       if (target_.is_cuda() && k.dims.grid[0] > 2147483647) {
         return Unimplemented(program_.tensor(group.stored[0]).name, "the tensor is too large for one launch");
       }
@@ -169,6 +185,7 @@ class Generator {
     r.kind = group.is_reduction() ? "reduction" : "pointwise";
     r.schedule = k.description;
     for (const BodyParam& p : k.body.params) {
+      if (p.tensor == kChecksParam) continue;
       const int64_t bytes = p.element_count * DTypeSizeBytes(p.dtype);
       (p.written ? r.tensors_written : r.tensors_read) += 1;
       (p.written ? r.bytes_written : r.bytes_read) += bytes;
@@ -231,6 +248,7 @@ class Generator {
   absl::flat_hash_map<int32_t, int32_t> partials_;
   absl::flat_hash_map<std::string, int32_t> same_text_;
   int32_t next_partial_ = 0;
+  int32_t checks_buffer_ = -1;
   std::vector<bool> counted_;
   int64_t intermediates_before_ = 0;
   int64_t intermediates_after_ = 0;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/artifact/report_names.h"
 #include "common/ir/canonical.h"
 #include "common/ir/text_form.h"
 #include "common/status/error.h"
@@ -116,7 +117,10 @@ class EngineImpl final : public Engine {
     ExecuteResult result;
     FUSELINE_ASSIGN_OR_RETURN(result.compiled,
                               CompilePrepared(request, std::move(prepared), {options.deadline, options.cancelled}));
-    FUSELINE_ASSIGN_OR_RETURN(result.execution, executor_->Execute(result.compiled.artifact, inputs, options));
+    absl::StatusOr<executor::Execution> execution = executor_->Execute(result.compiled.artifact, inputs, options);
+    // The artifact names nodes as the canonical graph does.
+    if (!execution.ok()) return RenameIndexError(CanonicalNames(request.graph), execution.status());
+    result.execution = *std::move(execution);
     return result;
   }
 

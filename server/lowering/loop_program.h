@@ -59,6 +59,7 @@ struct LoopInput {
 struct IndexCheck {
   std::string node;  // of the client's graph, for the error
   int64_t extent = 0;
+  NodeId source = kNoNode;  // whose name `node` is
 };
 
 struct LoopNode {
@@ -66,8 +67,9 @@ struct LoopNode {
     kPointwise,
     kReduction,
     kScan,     // along the one reduced variable, in order: the tensor holds what has been combined up to each element
-    kScatter,  // `into`, with the elements at `position` replaced (kNone) or added to (kSum), in order along the
-               // reduced variable; elements of different other variables never share a position
+    kScatter,  // `into`, with the elements at `position` replaced (kNone) or combined with (kSum, kProd, kAmax, kAmin),
+               // in row-major order of the reduced variables; elements of different other variables never share a
+               // position
     kSort,     // the positions (i64) along the one reduced variable in the order of the body's values; stable
   } kind = Kind::kPointwise;
   Shape domain;               // loop extents; variable i runs over [0, domain[i])
@@ -77,10 +79,11 @@ struct LoopNode {
   std::vector<int32_t> values;    // i64 instructions that the inputs after them use as positions
   int32_t result = -1;            // the instruction whose value is stored or reduced
   ReductionKind reduction = ReductionKind::kNone;
-  IndexExpr arg_index;              // kArgmax, kArgmin: the position to return, over the loop variables
-  TensorId into = -1;               // kScatter: a computed tensor of the result's shape, whose memory it takes over
-  std::vector<IndexExpr> position;  // kScatter: over the loop variables and values
-  bool descending = false;          // kSort; NaN counts as the largest
+  IndexExpr arg_index;  // kArgmax, kArgmin (scans too): the position to return, over the loop variables
+  TensorId into = -1;   // kScatter: a computed tensor of the result's shape, whose memory it takes over
+  // kScatter: where each is written to, over the loop variables and values. kScan: the same, if not at its own place.
+  std::vector<IndexExpr> position;
+  bool descending = false;               // kSort; NaN counts as the largest
   DType round_result = DType::kInvalid;  // kReduction: round the result to this 16-bit float (numerics = eager)
   TensorId tensor = -1;                  // computed
   NodeId source = kNoNode;               // the node of the client's graph it stems from

@@ -375,6 +375,9 @@ absl::StatusOr<LoopProgram> LowerGraph(const Graph& graph, const CompileOptions&
   FUSELINE_ASSIGN_OR_RETURN(DecomposedGraph decomposed, DecomposeComposites(graph));
   FUSELINE_ASSIGN_OR_RETURN(LoopProgram program, Lowering(decomposed.graph, decomposed.source, options).Run());
   program.sources = DescribeSources(graph);
+  for (IndexCheck& check : program.checks) {
+    if (check.source != kNoNode) check.node = graph.NodeName(check.source);
+  }
   FUSELINE_RETURN_IF_ERROR(VerifyLoopProgram(program));
   return program;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/artifact/index_checks.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "common/status/str_cat.h"
@@ -25,6 +26,8 @@ std::string BufferName(const LaunchPlan& plan, size_t buffer) {
       return StrCat("temporary (buffer ", buffer, ")");
     case PlanBuffer::Kind::kConstant:
       return StrCat("constant ", b.index);
+    case PlanBuffer::Kind::kChecks:
+      return "the index checks";
   }
   return StrCat("buffer ", buffer);
 }
@@ -58,6 +61,7 @@ absl::StatusOr<std::vector<Tensor>> HostCudaRunner::Run(const HostProgram& progr
   MemoryCheck check;
   const std::vector<int64_t> element_bytes = ElementBytes(program);
   std::vector<MemoryRegion> regions;
+  const int64_t* noted = nullptr;
   for (size_t b = 0; b < plan.buffers.size(); ++b) {
     const PlanBuffer& buffer = plan.buffers[b];
     FUSELINE_ASSIGN_OR_RETURN(void* const memory, memory_.Take(static_cast<size_t>(buffer.size_bytes)));
@@ -74,10 +78,17 @@ absl::StatusOr<std::vector<Tensor>> HostCudaRunner::Run(const HostProgram& progr
         return Internal(
             StrCat(BufferName(plan, b), " has ", bytes.size(), " bytes, the plan says ", buffer.size_bytes));
       std::memcpy(memory, bytes.data(), bytes.size());
+    } else if (buffer.kind == PlanBuffer::Kind::kChecks) {
+      if (buffer.size_bytes != ChecksBytes(plan)) return Internal("the index checks have the wrong size");
+      noted = static_cast<const int64_t*>(memory);
+      std::memset(memory, 0, static_cast<size_t>(buffer.size_bytes));
     } else {
       std::memset(memory, kPoison, static_cast<size_t>(buffer.size_bytes));
     }
-    regions.emplace_back(BufferName(plan, b), memory, buffer.size_bytes, element_bytes[b], !is_filled, is_filled);
+    const bool is_checks = buffer.kind == PlanBuffer::Kind::kChecks;
+    regions.emplace_back(BufferName(plan, b), memory, buffer.size_bytes, element_bytes[b], !is_filled,
+                         is_filled || is_checks);
+    if (is_checks) regions.back().AllowRaces();
   }
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     const PlanStep& step = plan.steps[s];
@@ -94,6 +105,9 @@ absl::StatusOr<std::vector<Tensor>> HostCudaRunner::Run(const HostProgram& progr
     }
     FUSELINE_RETURN_IF_ERROR(scheduler_.Launch(*program.kernels[static_cast<size_t>(step.kernel)], arguments, step.dims,
                                                order, touched, check));
+  }
+  if (noted != nullptr) {
+    FUSELINE_RETURN_IF_ERROR(IndexCheckStatus(plan.checks, absl::MakeConstSpan(noted, 2 * plan.checks.size())));
   }
   std::vector<Tensor> outputs(plan.outputs.size());
   for (size_t o = 0; o < outputs.size(); ++o)

@@ -165,6 +165,7 @@ std::optional<MemoryFault> MemoryCheck::Check(const MemoryAccess& access) {
   if (IsMisaligned(access)) return MemoryFault{StrCat(Position(access, *region), Misaligned(access)), nullptr};
   if (access.write && !region->writable_)
     return MemoryFault{StrCat(Position(access, *region), ", which is not to be written"), nullptr};
+  if (region->races_allowed_) return std::nullopt;
   const int64_t site = static_cast<const char*>(access.site) - static_cast<const char*>(code_);
   here_ = access.thread | (site >= 0 && site < kSiteMask ? static_cast<uint32_t>(site) : kSiteMask) << kSiteShift;
   const int64_t offset = static_cast<const char*>(access.address) - region->begin_;

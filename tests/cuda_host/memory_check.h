@@ -28,6 +28,8 @@ class MemoryRegion {
   const std::string& name() const { return name_; }
   char* begin() const { return begin_; }
   int64_t bytes() const { return bytes_; }
+  // Any thread may write at any time, whichever write stays.
+  void AllowRaces() { races_allowed_ = true; }
 
  private:
   friend class MemoryCheck;
@@ -46,6 +48,7 @@ class MemoryRegion {
   bool writable_;
   bool initialized_;
   bool is_shared_ = false;
+  bool races_allowed_ = false;
   std::vector<Element> elements_;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 // The enums' numbers are the same on both sides, so that they can be cast.
 static_assert(static_cast<int>(ImageFormat::kSharedObject) == v1::IMAGE_FORMAT_SHARED_OBJECT);
-static_assert(static_cast<int>(PlanBuffer::Kind::kConstant) == v1::PlanBuffer::KIND_CONSTANT);
+static_assert(static_cast<int>(PlanBuffer::Kind::kChecks) == v1::PlanBuffer::KIND_CHECKS);
 static_assert(static_cast<int>(PlanStep::Kind::kCopy) == v1::PlanStep::KIND_COPY);
 static_assert(static_cast<int>(Numerics::kEager) == v1::NUMERICS_EAGER);
 static_assert(static_cast<int>(DType::kBool) == v1::DATA_TYPE_BOOL);
@@ -72,6 +72,11 @@ void PlanToProto(const LaunchPlan& plan, v1::LaunchPlan* proto) {
   }
   for (const PlanStep& step : plan.steps) StepToProto(step, proto->add_steps());
   proto->set_arena_bytes(plan.arena_bytes);
+  for (const PlanCheck& check : plan.checks) {
+    v1::PlanCheck* out = proto->add_checks();
+    out->set_node(check.node);
+    out->set_extent(check.extent);
+  }
 }
 
 void OptionsToProto(const CompileOptions& options, v1::CompileOptions* proto) {
@@ -159,6 +164,7 @@ absl::StatusOr<LaunchPlan> PlanFromProto(const v1::LaunchPlan& proto) {
     plan.steps.push_back(std::move(decoded));
   }
   plan.arena_bytes = proto.arena_bytes();
+  for (const v1::PlanCheck& check : proto.checks()) plan.checks.push_back({check.node(), check.extent()});
   return plan;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/artifact/codec/artifact_codec.h"
+#include "common/artifact/index_checks.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 
@@ -25,6 +26,7 @@ constexpr int64_t kArenaAlignmentBytes = 256;
 constexpr int64_t kMaxAlignmentBytes = 4096;
 constexpr size_t kMaxRank = 64;
 constexpr size_t kMaxEntryLength = 4096;
+constexpr size_t kMaxChecks = size_t{1} << 24;  // a graph has fewer dims that are indexed
 
 absl::Status Invalid(const std::string& message) {
   return InvalidArgument(ErrorReason::kDataLoss, "artifact", absl::StrCat("artifact: ", message));
@@ -139,9 +141,22 @@ absl::Status ValidateBuffer(const LaunchPlan& plan, size_t index, const std::vec
         return Invalid(absl::StrCat(where, " reaches outside the arena"));
       return absl::OkStatus();
     case PlanBuffer::Kind::kChecks:
-      break;
+      if (buffer.size_bytes != ChecksBytes(plan)) {
+        return Invalid(
+            absl::StrCat(where, " has size ", buffer.size_bytes, " for ", plan.checks.size(), " index checks"));
+      }
+      return absl::OkStatus();
   }
   return Invalid(absl::StrCat(where, " has no kind"));
+}
+
+absl::Status ValidateChecks(const std::vector<PlanCheck>& checks) {
+  if (checks.size() > kMaxChecks) return Invalid(absl::StrCat(checks.size(), " index checks"));
+  for (size_t i = 0; i < checks.size(); ++i) {
+    if (checks[i].extent < 0 || checks[i].node.size() > kMaxEntryLength)
+      return Invalid(absl::StrCat("index check ", i, " has no proper node and extent"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ValidateDims(const LaunchDims& dims, const std::string& where) {
@@ -287,6 +302,7 @@ absl::Status ValidateArtifact(const Artifact& artifact) {
     FUSELINE_ASSIGN_OR_RETURN(const int64_t bytes, ExtentBytes(tensor, true));
     output_bytes.push_back(bytes);
   }
+  FUSELINE_RETURN_IF_ERROR(ValidateChecks(plan.checks));
   for (size_t i = 0; i < plan.buffers.size(); ++i)
     FUSELINE_RETURN_IF_ERROR(ValidateBuffer(plan, i, input_bytes, output_bytes));
   for (size_t i = 0; i < plan.steps.size(); ++i) FUSELINE_RETURN_IF_ERROR(ValidateStep(artifact, i));

@@ -58,7 +58,9 @@ Artifact MakeArtifact(const Target& target) {
   plan.buffers = {{PlanBuffer::Kind::kInput, 0, 24, 0},
                   {PlanBuffer::Kind::kConstant, 0, 12, 0},
                   {PlanBuffer::Kind::kTemporary, 0, 24, 256},
-                  {PlanBuffer::Kind::kOutput, 0, 24, 0}};
+                  {PlanBuffer::Kind::kOutput, 0, 24, 0},
+                  {PlanBuffer::Kind::kChecks, 0, 32, 0}};
+  plan.checks = {{"%v1", 10}, {"%v2", 1}};
   PlanStep launch;
   launch.kernel = 0;
   launch.dims = {{4, 2, 1}, {128, 2, 1}, 512};
@@ -116,7 +118,10 @@ TEST(ArtifactCodecTest, RoundTripKeepsEveryField) {
     EXPECT_EQ(back->plan.inputs[0].strides, (Shape{3, 1}));
     EXPECT_EQ(back->plan.inputs[0].alignment_bytes, 16);
     EXPECT_EQ(back->plan.constants, artifact.plan.constants);
-    ASSERT_EQ(back->plan.buffers.size(), 4u);
+    ASSERT_EQ(back->plan.buffers.size(), 5u);
+    ASSERT_EQ(back->plan.checks.size(), 2u);
+    EXPECT_EQ(back->plan.checks[0].node, "%v1");
+    EXPECT_EQ(back->plan.checks[0].extent, 10);
     EXPECT_EQ(back->plan.buffers[2].kind, PlanBuffer::Kind::kTemporary);
     EXPECT_EQ(back->plan.buffers[2].arena_offset_bytes, 256);
     ASSERT_EQ(back->plan.steps.size(), 2u);
@@ -218,7 +223,7 @@ TEST(ArtifactCodecTest, PlanThatCouldLeaveItsBuffersIsRefused) {
   const InvalidCase cases[] = {
       {"kernel out of range", [](Artifact& a) { a.plan.steps[0].kernel = 1; }, "step 0 launches kernel 1"},
       {"negative kernel", [](Artifact& a) { a.plan.steps[0].kernel = -1; }, "step 0 launches kernel -1"},
-      {"buffer out of range", [](Artifact& a) { a.plan.steps[0].buffers[1] = 4; }, "step 0 uses buffer 4"},
+      {"buffer out of range", [](Artifact& a) { a.plan.steps[0].buffers[1] = 5; }, "step 0 uses buffer 5"},
       {"negative buffer", [](Artifact& a) { a.plan.steps[1].buffers[0] = -1; }, "step 1 uses buffer -1"},
       {"copy of three", [](Artifact& a) { a.plan.steps[1].buffers.push_back(0); }, "copies between 3 buffers"},
       {"copy of unequal sizes", [](Artifact& a) { a.plan.steps[1].buffers[0] = 1; }, "sizes that differ"},
@@ -242,11 +247,24 @@ TEST(ArtifactCodecTest, PlanThatCouldLeaveItsBuffersIsRefused) {
       {"output only read",
        [](Artifact& a) {
          a.plan.buffers.push_back({PlanBuffer::Kind::kTemporary, 0, 24, 0});
-         a.plan.steps[1].buffers = {3, 4};
+         a.plan.steps[1].buffers = {3, 5};
        },
        "step 1 copies from buffer 3, which no step has written"},
       {"constant larger than its bytes", [](Artifact& a) { a.plan.buffers[1].size_bytes = 13; },
        "buffer 1 has size 13, more than"},
+      {"more room for index checks than there are", [](Artifact& a) { a.plan.checks.pop_back(); },
+       "buffer 4 has size 32 for 1 index checks"},
+      {"less room for index checks than there are", [](Artifact& a) { a.plan.buffers[4].size_bytes = 16; },
+       "buffer 4 has size 16 for 2 index checks"},
+      {"copy from the index checks",
+       [](Artifact& a) {
+         a.plan.steps[1].buffers = {4, 3};
+       },
+       "sizes that differ"},
+      {"index check of a negative size", [](Artifact& a) { a.plan.checks[1].extent = -1; },
+       "index check 1 has no proper node and extent"},
+      {"index check of a node with an endless name",
+       [](Artifact& a) { a.plan.checks[0].node = std::string(5000, 'v'); }, "index check 0 has no proper node"},
       {"negative size", [](Artifact& a) { a.plan.buffers[2].size_bytes = -1; }, "buffer 2 has size -1"},
       {"huge size", [](Artifact& a) { a.plan.buffers[2].size_bytes = kHuge; }, "buffer 2 has size"},
       {"temporary outside the arena", [](Artifact& a) { a.plan.arena_bytes = 279; }, "reaches outside the arena"},
@@ -343,6 +361,8 @@ TEST(ArtifactCodecTest, StridedInputMayReachAsFarAsItsStridesSay) {
 Artifact MakeArenaArtifact(const std::vector<int64_t>& offsets, const std::vector<std::vector<int32_t>>& steps) {
   Artifact artifact = MakeArtifact(Target::Cpu());
   LaunchPlan& plan = artifact.plan;
+  plan.buffers.pop_back();
+  plan.checks.clear();
   const int32_t base = static_cast<int32_t>(plan.buffers.size());
   plan.arena_bytes = 1 << 20;
   for (const int64_t offset : offsets) plan.buffers.push_back({PlanBuffer::Kind::kTemporary, 0, 300, offset});
