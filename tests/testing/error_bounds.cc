@@ -304,6 +304,11 @@ absl::StatusOr<std::vector<Shadow>> NodeShadows(const Context& context, const st
     }
     case OpKind::kComposite:
       return CompositeShadows(context, operands);
+    case OpKind::kLayout:
+    case OpKind::kIndexing:
+    case OpKind::kOrdered:
+    case OpKind::kContraction:
+    case OpKind::kWindow:
     case OpKind::kUnsupported:
       break;
   }

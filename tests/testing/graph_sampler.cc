@@ -302,6 +302,11 @@ absl::Status GraphSampler::AddOp(const OpDef& def) {
       return AddReduction(def);
     case OpKind::kComposite:
       return AddComposite(def);
+    case OpKind::kLayout:
+    case OpKind::kIndexing:
+    case OpKind::kOrdered:
+    case OpKind::kContraction:
+    case OpKind::kWindow:
     case OpKind::kUnsupported:
       break;
   }

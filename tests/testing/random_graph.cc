@@ -25,6 +25,11 @@ int Weight(OpKind kind) {
       return 6;
     case OpKind::kCreation:
       return 6;
+    case OpKind::kLayout:
+    case OpKind::kIndexing:
+    case OpKind::kOrdered:
+    case OpKind::kContraction:
+    case OpKind::kWindow:
     case OpKind::kUnsupported:
       break;
   }

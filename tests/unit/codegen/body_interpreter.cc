@@ -1,5 +1,6 @@
 #include "tests/unit/codegen/body_interpreter.h"
 
+#include <cmath>
 #include <limits>
 #include <set>
 #include <utility>
@@ -112,7 +113,9 @@ class BodyInterpreter {
     std::vector<bool> needed(static_cast<size_t>(id) + 1, false);
     needed.back() = true;
     for (size_t i = needed.size(); i-- > 0;) {
-      if (!needed[i] || body_.instrs[i].kind != BodyInstr::Kind::kOp) continue;
+      const bool has_args =
+          body_.instrs[i].kind == BodyInstr::Kind::kOp || body_.instrs[i].kind == BodyInstr::Kind::kLoad;
+      if (!needed[i] || !has_args) continue;
       for (int32_t a : body_.instrs[i].scalar.args) {
         if (a >= static_cast<int32_t>(i)) return Internal(StrCat("s", i, " uses a later instruction"));
         if (a >= 0) needed[static_cast<size_t>(a)] = true;
@@ -129,7 +132,18 @@ class BodyInterpreter {
           if (!known_[i]) return Internal(StrCat("s", i, " is used before its reduction is done"));
           values[i] = results_[i];
           break;
+        case BodyInstr::Kind::kGuard:
+          values[i] = 1;
+          for (const lowering::IndexBound& b : instr.bounds) {
+            const int64_t value = EvaluateIndex(b.value, at);
+            if (value < b.low || value >= b.high) values[i] = 0;
+          }
+          break;
         case BodyInstr::Kind::kLoad: {
+          if (instr.scalar.args[0] >= 0 && values[static_cast<size_t>(instr.scalar.args[0])] == 0) {
+            values[i] = std::nan("");  // nothing is read, and nothing may use it
+            break;
+          }
           const Buffer& buffer = *buffers_[static_cast<size_t>(instr.param)];
           const int64_t offset = EvaluateIndex(instr.offset, at);
           if (offset < 0 || offset >= static_cast<int64_t>(buffer.size())) {
