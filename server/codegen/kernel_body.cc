@@ -19,6 +19,7 @@ namespace {
 
 using fuser::FusionGroup;
 using lowering::Flatten;
+using lowering::IndexBound;
 using lowering::LoopInput;
 using lowering::LoopNode;
 using lowering::LoopNodeId;
@@ -31,12 +32,16 @@ using lowering::Unflatten;
 struct Demand {
   TensorId tensor = -1;
   std::vector<IndexExpr> index;
-  friend bool operator==(const Demand& a, const Demand& b) { return a.tensor == b.tensor && a.index == b.index; }
+  std::vector<IndexBound> bounds;  // where one does not hold, any value will do, and nothing is read
+  friend bool operator==(const Demand& a, const Demand& b) {
+    return a.tensor == b.tensor && a.index == b.index && a.bounds == b.bounds;
+  }
 };
 struct DemandHash {
   size_t operator()(const Demand& d) const {
     size_t h = std::hash<int32_t>()(d.tensor);
     for (const IndexExpr& e : d.index) h = h * 1000003 + e.Hash();
+    for (const IndexBound& b : d.bounds) h = h * 1000003 + b.value.Hash();
     return h;
   }
 };
@@ -113,7 +118,7 @@ class BodyBuilder {
     const LoopTensor& tensor = program_.tensor(t);
     const bool full = tensor.element_count() == ElementCount(group_.domain) && !IsReductionResult(t);
     const IndexExpr position = full ? full_position_ : row_position_;
-    FUSELINE_ASSIGN_OR_RETURN(const int32_t value, Evaluate(t, Unflatten(position, tensor.shape, body_.extents)));
+    FUSELINE_ASSIGN_OR_RETURN(const int32_t value, Evaluate(t, Unflatten(position, tensor.shape, body_.extents), {}));
     BodyStore store;
     store.param = Param(t, true);
     store.offset = position;  // what is stored is dense
@@ -137,18 +142,18 @@ class BodyBuilder {
   }
 
   // Recursion: at most as deep as the group has nodes, which the fuser bounds.
-  absl::StatusOr<int32_t> Evaluate(TensorId t, std::vector<IndexExpr> index) {
-    Demand demand{t, std::move(index)};
+  absl::StatusOr<int32_t> Evaluate(TensorId t, std::vector<IndexExpr> index, std::vector<IndexBound> bounds) {
+    Demand demand{t, std::move(index), std::move(bounds)};
     if (const auto it = memo_.find(demand); it != memo_.end()) return it->second;
     int32_t value = -1;
     const auto it = computed_.find(t);
     if (it == computed_.end()) {
-      value = Load(t, demand.index);
+      value = Load(t, demand.index, demand.bounds);
     } else if (program_.node(it->second).is_reduction()) {
       FUSELINE_ASSIGN_OR_RETURN(value, EvaluateReduction(program_.node(it->second), demand.index));
     } else {
       const LoopNode& n = program_.node(it->second);
-      FUSELINE_ASSIGN_OR_RETURN(value, EvaluateBody(n, demand.index));
+      FUSELINE_ASSIGN_OR_RETURN(value, EvaluateBody(n, demand.index, demand.bounds));
     }
     value = RoundWhereStored(t, value, it != computed_.end());
     memo_.emplace(std::move(demand), value);
@@ -171,42 +176,103 @@ class BodyBuilder {
     return Add(std::move(instr));
   }
 
-  int32_t Load(TensorId t, const std::vector<IndexExpr>& index) {
+  // Whether all of them hold, as a bool.
+  int32_t Guard(const std::vector<IndexBound>& bounds) {
+    BodyInstr instr;
+    instr.scalar.type = DType::kBool;
+    if (bounds.empty()) {
+      instr.scalar.constant.kind = Literal::Kind::kBool;
+      instr.scalar.constant.i = 1;
+    } else {
+      instr.kind = BodyInstr::Kind::kGuard;
+      instr.bounds = bounds;
+    }
+    return Add(std::move(instr));
+  }
+
+  // For values that nobody looks at.
+  int32_t Zero(DType type) {
+    BodyInstr instr;
+    instr.scalar.type = type;
+    instr.scalar.constant.kind = IsBool(type) ? Literal::Kind::kBool : Literal::Kind::kInt;
+    return Add(std::move(instr));
+  }
+
+  int32_t Load(TensorId t, const std::vector<IndexExpr>& index, const std::vector<IndexBound>& bounds) {
     const LoopTensor& tensor = program_.tensor(t);
     BodyInstr instr;
     instr.kind = BodyInstr::Kind::kLoad;
     instr.scalar.type = ComputeDType(tensor.dtype);
     instr.param = Param(t, false);
     for (size_t i = 0; i < index.size(); ++i) instr.offset = instr.offset + index[i] * tensor.strides[i];
+    if (!bounds.empty()) instr.scalar.args[0] = Guard(bounds);
     instr.hint = body_.params[static_cast<size_t>(instr.param)].name;
     return Add(std::move(instr));
   }
 
-  absl::StatusOr<int32_t> EvaluateBody(const LoopNode& n, const std::vector<IndexExpr>& at) {
+  // What the body's input `in` is, for the loops at `at` and where `context` holds; `ids`: the body's instructions so
+  // far.
+  absl::StatusOr<int32_t> EvaluateInput(const LoopNode& n, const LoopInput& in, DType type,
+                                        const std::vector<IndexExpr>& at, const std::vector<IndexBound>& context,
+                                        const std::vector<int32_t>& ids) {
+    const auto in_body = [&](const IndexExpr& e) {
+      return e.RenameValues([&](int32_t k) { return ids[static_cast<size_t>(n.values[static_cast<size_t>(k)])]; });
+    };
+    if (in.tensor == lowering::kIndexValue) {
+      BodyInstr instr;
+      instr.kind = BodyInstr::Kind::kIndex;
+      instr.scalar.type = DType::kI64;
+      instr.offset = lowering::Substitute(in_body(in.value), at, body_.extents);
+      return Add(std::move(instr));
+    }
+    std::vector<IndexBound> guards = in.guards;
+    for (IndexBound& b : guards) b.value = in_body(b.value);
+    bool never = false;
+    std::vector<IndexBound> bounds = lowering::SubstituteBounds(guards, at, body_.extents, never);
+    if (in.tensor == lowering::kGuardValue) return never ? Zero(DType::kBool) : Guard(bounds);
+    if (never) return Zero(type);
+    for (const IndexBound& b : context) {
+      if (std::find(bounds.begin(), bounds.end(), b) == bounds.end()) bounds.push_back(b);
+    }
+    std::vector<IndexExpr> index;
+    for (const IndexExpr& e : in.index) index.push_back(lowering::Substitute(in_body(e), at, body_.extents));
+    return Evaluate(in.tensor, std::move(index), std::move(bounds));
+  }
+
+  bool IsConstantBool(int32_t id, bool* value) const {
+    const BodyInstr& instr = body_.instrs[static_cast<size_t>(id)];
+    if (instr.kind != BodyInstr::Kind::kOp || instr.scalar.op != ScalarOp::kConst) return false;
+    *value = instr.scalar.constant.AsDouble() != 0;
+    return true;
+  }
+
+  absl::StatusOr<int32_t> EvaluateBody(const LoopNode& n, const std::vector<IndexExpr>& at,
+                                       const std::vector<IndexBound>& context) {
     std::vector<int32_t> ids(n.body.size(), -1);
     for (size_t i = 0; i < n.body.size(); ++i) {
       const ScalarInstr& s = n.body[i];
       if (s.op == ScalarOp::kInput) {
-        const LoopInput& in = n.inputs[static_cast<size_t>(s.index)];
-        if (in.tensor == lowering::kIndexValue) {
-          BodyInstr instr;
-          instr.kind = BodyInstr::Kind::kIndex;
-          instr.scalar.type = DType::kI64;
-          instr.offset = lowering::Substitute(in.value, at, body_.extents);
-          ids[i] = Add(std::move(instr));
-        } else {
-          FUSELINE_ASSIGN_OR_RETURN(ids[i], Evaluate(in.tensor, SubstituteAll(in.index, at, body_.extents)));
-        }
+        FUSELINE_ASSIGN_OR_RETURN(ids[i],
+                                  EvaluateInput(n, n.inputs[static_cast<size_t>(s.index)], s.type, at, context, ids));
         continue;
       }
       if (s.op == ScalarOp::kRound16 && IsLoadOf(ids[static_cast<size_t>(s.args[0])], s.storage)) {
         ids[i] = ids[static_cast<size_t>(s.args[0])];  // what lies in memory is rounded already
         continue;
       }
+      if (bool condition = false;
+          s.op == ScalarOp::kSelect && IsConstantBool(ids[static_cast<size_t>(s.args[0])], &condition)) {
+        ids[i] = ids[static_cast<size_t>(s.args[condition ? 1 : 2])];
+        continue;
+      }
       BodyInstr instr;
       instr.scalar = s;
       for (int32_t& a : instr.scalar.args) {
         if (a >= 0) a = ids[static_cast<size_t>(a)];
+      }
+      if (s.op == ScalarOp::kCheckIndex) {
+        instr.param = ChecksParam();
+        if (!context.empty()) instr.scalar.args[1] = Guard(context);
       }
       if (static_cast<int32_t>(i) == n.result && s.op != ScalarOp::kConst) instr.hint = n.label;
       ids[i] = Add(std::move(instr));
@@ -245,7 +311,7 @@ class BodyBuilder {
           absl::StrCat("kernel body: reduction '", program_.tensor(n.tensor).name, "' is read at another row"));
     }
     const std::vector<IndexExpr> at = Unflatten(full_position_, n.domain, body_.extents);
-    FUSELINE_ASSIGN_OR_RETURN(const int32_t value, EvaluateBody(n, at));
+    FUSELINE_ASSIGN_OR_RETURN(const int32_t value, EvaluateBody(n, at, {}));
     BodyReduction reduction;
     reduction.kind = n.reduction;
     reduction.value = value;
@@ -284,6 +350,20 @@ class BodyBuilder {
     return id;
   }
 
+  int32_t ChecksParam() {
+    for (size_t p = 0; p < body_.params.size(); ++p) {
+      if (body_.params[p].tensor == kChecksParam) return static_cast<int32_t>(p);
+    }
+    BodyParam p;
+    p.name = "checks";
+    p.tensor = kChecksParam;
+    p.dtype = DType::kI64;
+    p.element_count = 2 * static_cast<int64_t>(program_.checks.size());
+    p.written = true;
+    body_.params.push_back(std::move(p));
+    return static_cast<int32_t>(body_.params.size() - 1);
+  }
+
   // Equal instructions are one.
   int32_t Add(BodyInstr instr) {
     if (instr.kind != BodyInstr::Kind::kReduction) {
@@ -300,14 +380,14 @@ class BodyBuilder {
   static size_t HashOf(const BodyInstr& i) {
     return absl::HashOf(static_cast<int>(i.kind), static_cast<int>(i.scalar.op), static_cast<int>(i.scalar.type),
                         i.scalar.args[0], i.scalar.args[1], i.scalar.args[2], i.param, i.offset.Hash(),
-                        i.scalar.constant.i);
+                        i.scalar.constant.i, i.scalar.index, i.bounds.size());
   }
   static bool Equal(const BodyInstr& a, const BodyInstr& b) {
     return a.kind == b.kind && a.scalar.op == b.scalar.op && a.scalar.type == b.scalar.type && a.param == b.param &&
            std::equal(a.scalar.args, a.scalar.args + 3, b.scalar.args) && a.scalar.storage == b.scalar.storage &&
            a.scalar.storage_to == b.scalar.storage_to && a.scalar.constant.kind == b.scalar.constant.kind &&
            a.scalar.constant.i == b.scalar.constant.i && SameBits(a.scalar.constant.f, b.scalar.constant.f) &&
-           a.offset == b.offset;
+           a.offset == b.offset && a.scalar.index == b.scalar.index && a.bounds == b.bounds;
   }
   static bool SameBits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
@@ -330,6 +410,7 @@ template <typename F>
 void ForEachIndex(KernelBody& body, F&& f) {
   for (BodyInstr& i : body.instrs) {
     if (i.kind == BodyInstr::Kind::kLoad || i.kind == BodyInstr::Kind::kIndex) f(i.offset);
+    for (IndexBound& b : i.bounds) f(b.value);
   }
   for (BodyStore& s : body.stores) f(s.offset);
   if (body.bound) f(body.bound->start);
@@ -363,6 +444,53 @@ std::vector<int32_t> KernelBody::reduced_vars() const {
   return out;
 }
 
+void ForEachUse(const BodyInstr& instr, absl::FunctionRef<void(int32_t)> visit) {
+  if (instr.kind == BodyInstr::Kind::kOp || instr.kind == BodyInstr::Kind::kLoad) {
+    for (int32_t a : instr.scalar.args) {
+      if (a >= 0) visit(a);
+    }
+  }
+  const auto values = [&](int32_t id) { visit(id); };
+  if (instr.offset.HasValues()) instr.offset.VisitValues(values);
+  for (const IndexBound& b : instr.bounds) b.value.VisitValues(values);
+}
+
+void ForEachUse(const BodyStore& store, absl::FunctionRef<void(int32_t)> visit) {
+  visit(store.value);
+  if (store.offset.HasValues()) store.offset.VisitValues([&](int32_t id) { visit(id); });
+}
+
+void RenameUses(BodyInstr& instr, absl::FunctionRef<int32_t(int32_t)> rename) {
+  if (instr.kind == BodyInstr::Kind::kOp || instr.kind == BodyInstr::Kind::kLoad) {
+    for (int32_t& a : instr.scalar.args) {
+      if (a >= 0) a = rename(a);
+    }
+  }
+  const auto values = [&](int32_t id) { return rename(id); };
+  instr.offset = instr.offset.RenameValues(values);
+  for (IndexBound& b : instr.bounds) b.value = b.value.RenameValues(values);
+}
+
+void RenameUses(BodyStore& store, absl::FunctionRef<int32_t(int32_t)> rename) {
+  store.value = rename(store.value);
+  store.offset = store.offset.RenameValues([&](int32_t id) { return rename(id); });
+}
+
+bool IndexUses(const BodyInstr& instr, int32_t var) {
+  return instr.offset.Uses(var) ||
+         std::any_of(instr.bounds.begin(), instr.bounds.end(), [&](const IndexBound& b) { return b.value.Uses(var); });
+}
+
+std::vector<bool> DependsOnLoop(const KernelBody& body, int32_t var) {
+  std::vector<bool> depends(body.instrs.size(), false);
+  for (size_t i = 0; i < body.instrs.size(); ++i) {
+    bool d = var >= 0 && IndexUses(body.instrs[i], var);
+    ForEachUse(body.instrs[i], [&](int32_t use) { d = d || depends[static_cast<size_t>(use)]; });
+    depends[i] = d;
+  }
+  return depends;
+}
+
 void AssignPasses(KernelBody& body) {
   const std::vector<int32_t> reduced = body.reduced_vars();
   const auto depends = [&](const IndexExpr& e) {
@@ -370,35 +498,30 @@ void AssignPasses(KernelBody& body) {
   };
   body.passes = 0;
   for (BodyInstr& i : body.instrs) {
-    i.full = false;
+    i.full = depends(i.offset) ||
+             std::any_of(i.bounds.begin(), i.bounds.end(), [&](const IndexBound& b) { return depends(b.value); });
     i.pass = 0;
-    switch (i.kind) {
-      case BodyInstr::Kind::kGuard:
-      case BodyInstr::Kind::kLoad:
-      case BodyInstr::Kind::kIndex:
-        i.full = depends(i.offset);
-        break;
-      case BodyInstr::Kind::kOp:
-        for (int32_t a : i.scalar.args) {
-          if (a < 0) continue;
-          i.full = i.full || body.instrs[static_cast<size_t>(a)].full;
-          i.pass = std::max(i.pass, body.instrs[static_cast<size_t>(a)].pass);
-        }
-        break;
-      case BodyInstr::Kind::kReduction: {
-        BodyReduction& r = body.reductions[static_cast<size_t>(i.reduction)];
-        r.pass = body.instrs[static_cast<size_t>(r.value)].pass;
-        if (r.arg >= 0) r.pass = std::max(r.pass, body.instrs[static_cast<size_t>(r.arg)].pass);
-        i.pass = r.pass + 1;
-        body.passes = std::max(body.passes, i.pass);
-        break;
-      }
+    if (i.kind == BodyInstr::Kind::kReduction) {
+      BodyReduction& r = body.reductions[static_cast<size_t>(i.reduction)];
+      r.pass = body.instrs[static_cast<size_t>(r.value)].pass;
+      if (r.arg >= 0) r.pass = std::max(r.pass, body.instrs[static_cast<size_t>(r.arg)].pass);
+      i.pass = r.pass + 1;
+      body.passes = std::max(body.passes, i.pass);
+      continue;
     }
+    ForEachUse(i, [&](int32_t use) {
+      i.full = i.full || body.instrs[static_cast<size_t>(use)].full;
+      i.pass = std::max(i.pass, body.instrs[static_cast<size_t>(use)].pass);
+    });
   }
   const bool loops = !reduced.empty();
   for (BodyStore& s : body.stores) {
-    s.full = loops && (body.instrs[static_cast<size_t>(s.value)].full || depends(s.offset));
-    s.pass = body.instrs[static_cast<size_t>(s.value)].pass;
+    s.full = loops && depends(s.offset);
+    s.pass = 0;
+    ForEachUse(s, [&](int32_t use) {
+      s.full = s.full || (loops && body.instrs[static_cast<size_t>(use)].full);
+      s.pass = std::max(s.pass, body.instrs[static_cast<size_t>(use)].pass);
+    });
     if (s.full) body.passes = std::max(body.passes, s.pass + 1);
   }
 }
@@ -463,15 +586,13 @@ void CollapseLoops(KernelBody& body) {
 
 void RemoveDeadCode(KernelBody& body) {
   std::vector<bool> live(body.instrs.size(), false);
-  for (const BodyStore& s : body.stores) live[static_cast<size_t>(s.value)] = true;
+  const auto mark = [&](int32_t id) { live[static_cast<size_t>(id)] = true; };
+  for (const BodyStore& s : body.stores) ForEachUse(s, mark);
   for (size_t i = body.instrs.size(); i-- > 0;) {
     if (!live[i]) continue;
     const BodyInstr& instr = body.instrs[i];
-    if (instr.kind == BodyInstr::Kind::kOp) {
-      for (int32_t a : instr.scalar.args) {
-        if (a >= 0) live[static_cast<size_t>(a)] = true;
-      }
-    } else if (instr.kind == BodyInstr::Kind::kReduction) {
+    ForEachUse(instr, mark);
+    if (instr.kind == BodyInstr::Kind::kReduction) {
       const BodyReduction& r = body.reductions[static_cast<size_t>(instr.reduction)];
       live[static_cast<size_t>(r.value)] = true;
       if (r.arg >= 0) live[static_cast<size_t>(r.arg)] = true;
@@ -485,12 +606,8 @@ void RemoveDeadCode(KernelBody& body) {
   for (size_t i = 0; i < body.instrs.size(); ++i) {
     if (!live[i]) continue;
     BodyInstr instr = std::move(body.instrs[i]);
-    if (instr.kind == BodyInstr::Kind::kLoad) param_used[static_cast<size_t>(instr.param)] = true;
-    if (instr.kind == BodyInstr::Kind::kOp) {
-      for (int32_t& a : instr.scalar.args) {
-        if (a >= 0) a = renamed[static_cast<size_t>(a)];
-      }
-    }
+    if (instr.param >= 0) param_used[static_cast<size_t>(instr.param)] = true;
+    RenameUses(instr, [&](int32_t id) { return renamed[static_cast<size_t>(id)]; });
     if (instr.kind == BodyInstr::Kind::kReduction) {
       BodyReduction r = body.reductions[static_cast<size_t>(instr.reduction)];
       r.value = renamed[static_cast<size_t>(r.value)];
@@ -502,7 +619,7 @@ void RemoveDeadCode(KernelBody& body) {
     instrs.push_back(std::move(instr));
   }
   for (BodyStore& s : body.stores) {
-    s.value = renamed[static_cast<size_t>(s.value)];
+    RenameUses(s, [&](int32_t id) { return renamed[static_cast<size_t>(id)]; });
     param_used[static_cast<size_t>(s.param)] = true;
   }
   std::vector<BodyParam> params;
@@ -512,7 +629,7 @@ void RemoveDeadCode(KernelBody& body) {
     params.push_back(std::move(body.params[p]));
   }
   for (BodyInstr& i : instrs) {
-    if (i.kind == BodyInstr::Kind::kLoad) i.param = param_renamed[static_cast<size_t>(i.param)];
+    if (i.param >= 0) i.param = param_renamed[static_cast<size_t>(i.param)];
   }
   for (BodyStore& s : body.stores) s.param = param_renamed[static_cast<size_t>(s.param)];
   body.instrs = std::move(instrs);
@@ -541,9 +658,16 @@ std::string PrintKernelBody(const KernelBody& body) {
       case BodyInstr::Kind::kLoad:
         absl::StrAppend(&out, "load ", body.params[static_cast<size_t>(instr.param)].name, "[", instr.offset.ToString(),
                         "]");
+        if (instr.scalar.args[0] >= 0) absl::StrAppend(&out, " where s", instr.scalar.args[0]);
         break;
-      case BodyInstr::Kind::kGuard:
+      case BodyInstr::Kind::kGuard: {
+        const char* separator = "";
+        for (const IndexBound& b : instr.bounds) {
+          absl::StrAppend(&out, separator, b.low, " <= ", b.value.ToString(), " < ", b.high);
+          separator = " and ";
+        }
         break;
+      }
       case BodyInstr::Kind::kIndex:
         absl::StrAppend(&out, "index ", instr.offset.ToString());
         break;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "server/fuser/fusion_plan.h"
 #include "server/lowering/loop_program.h"
@@ -91,6 +92,18 @@ struct KernelBody {
 };
 
 absl::StatusOr<KernelBody> BuildKernelBody(const lowering::LoopProgram& program, const fuser::FusionGroup& group);
+
+// Calls `visit` with every instruction that this one uses: operands, guards, positions in its index expressions. A
+// reduction's result uses none: its value belongs to an earlier pass.
+void ForEachUse(const BodyInstr& instr, absl::FunctionRef<void(int32_t)> visit);
+void ForEachUse(const BodyStore& store, absl::FunctionRef<void(int32_t)> visit);
+// Replaces each of them by rename(it).
+void RenameUses(BodyInstr& instr, absl::FunctionRef<int32_t(int32_t)> rename);
+void RenameUses(BodyStore& store, absl::FunctionRef<int32_t(int32_t)> rename);
+// Whether its index expressions use the loop variable.
+bool IndexUses(const BodyInstr& instr, int32_t var);
+// For each instruction, whether it differs from one value of the loop variable to another within a pass.
+std::vector<bool> DependsOnLoop(const KernelBody& body, int32_t var);
 
 // Sets `full` and `pass` of everything and `passes` from the operands. Called after instructions were added or
 // replaced.

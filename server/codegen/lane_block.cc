@@ -59,11 +59,37 @@ std::string StatementEmitter::Use(int32_t instr, const Outside& outside) {
   return names_.name(instr);
 }
 
+std::string StatementEmitter::Offset(const IndexExpr& e, const StatementPrinter::VarName& var, const Outside& outside) {
+  return printer_.Index(e, [&](int32_t v) { return v >= 0 ? var(v) : Use(-1 - v, outside); });
+}
+
+std::string StatementEmitter::Guard(int32_t instr, const StatementPrinter::VarName& var, const Outside& outside) {
+  std::string out;
+  for (const lowering::IndexBound& b : body_.instrs[static_cast<size_t>(instr)].bounds) {
+    const lowering::IndexRange range = lowering::RangeOf(b.value, body_.extents);
+    const std::string value = Offset(b.value, var, outside);
+    const auto condition = [&](const char* comparison, int64_t limit) {
+      absl::StrAppend(&out, out.empty() ? "" : " && ", value, comparison, limit,
+                      limit > INT32_MAX || limit < -INT32_MAX ? "ll" : "");
+    };
+    if (range.low < b.low) condition(" >= ", b.low);
+    if (range.high >= b.high) condition(" < ", b.high);
+  }
+  return out.empty() ? "true" : out;
+}
+
 std::string StatementEmitter::Define(int32_t instr, const StatementPrinter::VarName& var, const Outside& outside) {
   const BodyInstr& i = body_.instrs[static_cast<size_t>(instr)];
   std::string value;
   if (i.kind == BodyInstr::Kind::kIndex) {
-    value = printer_.Index(i.offset, var);
+    value = Offset(i.offset, var, outside);
+  } else if (i.kind == BodyInstr::Kind::kGuard) {
+    value = Guard(instr, var, outside);
+  } else if (i.scalar.op == ScalarOp::kCheckIndex) {
+    value = absl::StrCat(printer_.Function("fl_check_index"), "(", Use(i.scalar.args[0], outside), ", ",
+                         i.scalar.constant.i, "ll, ", body_.params[static_cast<size_t>(i.param)].name, " + ",
+                         2 * i.scalar.index, ")");
+    if (i.scalar.args[1] >= 0) value = absl::StrCat(Use(i.scalar.args[1], outside), " ? ", value, " : 0ll");
   } else {
     std::string args[3];
     for (int a = 0; a < 3; ++a) {
@@ -76,10 +102,19 @@ std::string StatementEmitter::Define(int32_t instr, const StatementPrinter::VarN
   return absl::StrCat("const ", TypeOf(instr), " ", name(instr), " = ", value, ";");
 }
 
-std::string StatementEmitter::DefineLoad(int32_t instr, const std::string& element) {
+std::string StatementEmitter::DefineLoad(int32_t instr, const std::string& element, const Outside& outside) {
   const BodyInstr& i = body_.instrs[static_cast<size_t>(instr)];
   const DType storage = body_.params[static_cast<size_t>(i.param)].dtype;
-  return absl::StrCat("const ", TypeOf(instr), " ", name(instr), " = ", printer_.FromStorage(storage, element), ";");
+  std::string value = printer_.FromStorage(storage, element);
+  if (i.scalar.args[0] >= 0)
+    value = absl::StrCat(Use(i.scalar.args[0], outside), " ? ", value, " : (", TypeOf(instr), ")0");
+  return absl::StrCat("const ", TypeOf(instr), " ", name(instr), " = ", value, ";");
+}
+
+std::string StatementEmitter::DefineLane(int32_t instr, const std::string& lane) {
+  const BodyInstr& i = body_.instrs[static_cast<size_t>(instr)];
+  const DType storage = body_.params[static_cast<size_t>(i.param)].dtype;
+  return absl::StrCat("const ", TypeOf(instr), " ", name(instr), " = ", printer_.FromStorage(storage, lane), ";");
 }
 
 std::string StatementEmitter::Accumulate(int32_t reduction, const std::string& acc, const std::string& acc_at,

@@ -53,17 +53,22 @@ class StatementEmitter {
   const std::string& name(int32_t instr) const { return names_.name(instr); }
   // The text of a value where it is used: a constant's own text, else its name (or what `outside` says).
   std::string Use(int32_t instr, const Outside& outside);
-  // "const float v0 = a * b;" for a kOp or kIndex instruction.
+  // "const float v0 = a * b;" for a kOp, kIndex or kGuard instruction.
   std::string Define(int32_t instr, const StatementPrinter::VarName& var, const Outside& outside);
   // "const float in0_x = fl_load_bf16(<element>);"
-  std::string DefineLoad(int32_t instr, const std::string& element);
-  std::string Offset(const IndexExpr& e, const StatementPrinter::VarName& var) const { return printer_.Index(e, var); }
+  std::string DefineLoad(int32_t instr, const std::string& element, const Outside& outside = nullptr);
+  // The same for a lane of a vector that has been loaded.
+  std::string DefineLane(int32_t instr, const std::string& lane);
+  // An index expression's text, with the values that it uses.
+  std::string Offset(const IndexExpr& e, const StatementPrinter::VarName& var, const Outside& outside = nullptr);
   // "acc0 = acc0 + v;", or the argmax form with acc0_at.
   std::string Accumulate(int32_t reduction, const std::string& acc, const std::string& acc_at, const Outside& outside);
   bool IsConstant(int32_t instr) const;
   std::string TypeOf(int32_t instr) const;
 
  private:
+  std::string Guard(int32_t instr, const StatementPrinter::VarName& var, const Outside& outside);
+
   const ScheduledKernel& kernel_;
   const KernelBody& body_;
   StatementPrinter& printer_;

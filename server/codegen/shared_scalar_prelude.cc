@@ -50,6 +50,17 @@ constexpr PreludeTemplate kTemplates[] = {
     {"fl_fmod_@S", kU8, kNoType, "FL_FN @T fl_fmod_@S(@T a, @T b) { return (@T)(a % (b == 0 ? 1 : b)); }"},
     {"fl_remainder_@S", kU8, kNoType, "FL_FN @T fl_remainder_@S(@T a, @T b) { return (@T)(a % (b == 0 ? 1 : b)); }"},
 
+    // A position that must lie within [-extent, extent); check[0] notes that one did not, check[1] which. Threads may
+    // overwrite each other's: any of them will do.
+    {"fl_check_index", kNoType, kNoType,
+     R"(FL_FN long long fl_check_index(long long i, long long extent, long long* check) {
+  const long long at = i < 0 ? i + extent : i;
+  if (at >= 0 && at < extent) return at;
+  check[1] = i;
+  check[0] = 1;
+  return 0;
+})"},
+
     // Division of floats with an integral quotient, from the exact remainder: a / b itself may round up to the next
     // integer.
     // (a - m) / b is integral but for its own rounding, which the rounding to an integer removes. f32 goes by way of

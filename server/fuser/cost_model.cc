@@ -22,7 +22,11 @@ int64_t BodyCost(const lowering::LoopNode& node) {
       case ScalarOp::kConst:
         break;
       case ScalarOp::kQuotient:
+      case ScalarOp::kCheckIndex:
         cost += 2;
+        break;
+      case ScalarOp::kPhilox:
+        cost += 64;
         break;
       case ScalarOp::kDiv:
       case ScalarOp::kSqrt:

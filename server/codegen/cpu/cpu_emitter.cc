@@ -86,30 +86,21 @@ class CpuEmitter {
   }
 
   bool DependsOn(int32_t id, int32_t var) {
-    std::vector<bool>& memo = depends_;
-    if (memo.empty() || depends_var_ != var) {
+    if (depends_.empty() || depends_var_ != var) {
       depends_var_ = var;
-      memo.assign(body_.instrs.size(), false);
-      for (size_t i = 0; i < body_.instrs.size(); ++i) {
-        const BodyInstr& instr = body_.instrs[i];
-        if (instr.kind == InstrKind::kLoad || instr.kind == InstrKind::kIndex)
-          memo[i] = var >= 0 && instr.offset.Uses(var);
-        if (instr.kind == InstrKind::kOp) {
-          for (int32_t a : instr.scalar.args) {
-            if (a >= 0) memo[i] = memo[i] || memo[static_cast<size_t>(a)];
-          }
-        }
-      }
+      depends_ = DependsOnLoop(body_, var);
     }
-    return memo[static_cast<size_t>(id)];
+    return depends_[static_cast<size_t>(id)];
   }
 
   void Statement(int32_t i, const StatementPrinter::VarName& var, const StatementEmitter::Outside& outside) {
     const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
     if (emit_.IsConstant(i) || instr.kind == InstrKind::kReduction) return;
     if (instr.kind == InstrKind::kLoad) {
-      out_.Line(emit_.DefineLoad(i, absl::StrCat(body_.params[static_cast<size_t>(instr.param)].name, "[",
-                                                 emit_.Offset(instr.offset, var), "]")));
+      out_.Line(emit_.DefineLoad(i,
+                                 absl::StrCat(body_.params[static_cast<size_t>(instr.param)].name, "[",
+                                              emit_.Offset(instr.offset, var, outside), "]"),
+                                 outside));
     } else {
       out_.Line(emit_.Define(i, var, outside));
     }
@@ -119,7 +110,7 @@ class CpuEmitter {
   void Store(int32_t s, const StatementPrinter::VarName& var, const StatementEmitter::Outside& outside) {
     const BodyStore& store = body_.stores[static_cast<size_t>(s)];
     const BodyParam& p = body_.params[static_cast<size_t>(store.param)];
-    out_.Line(absl::StrCat(p.name, "[", emit_.Offset(store.offset, var),
+    out_.Line(absl::StrCat(p.name, "[", emit_.Offset(store.offset, var, outside),
                            "] = ", printer_.ToStorage(p.dtype, emit_.Use(store.value, outside)), ";"));
   }
 
@@ -287,13 +278,13 @@ class CpuEmitter {
     for (size_t p = 0; p < k_.phases.phases.size(); ++p) {
       const Phase& phase = k_.phases.phases[p];
       for (int32_t i : phase.instrs) {
-        for (int32_t a : body_.instrs[static_cast<size_t>(i)].scalar.args) used(a, p);
+        ForEachUse(body_.instrs[static_cast<size_t>(i)], [&](int32_t id) { used(id, p); });
       }
       for (int32_t r : phase.reductions) {
         used(body_.reductions[static_cast<size_t>(r)].value, p);
         used(body_.reductions[static_cast<size_t>(r)].arg, p);
       }
-      for (int32_t s : phase.stores) used(body_.stores[static_cast<size_t>(s)].value, p);
+      for (int32_t s : phase.stores) ForEachUse(body_.stores[static_cast<size_t>(s)], [&](int32_t id) { used(id, p); });
     }
   }
 

@@ -227,20 +227,22 @@ class CudaEmitter {
     const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
     if (emit_.IsConstant(i) || instr.kind == InstrKind::kReduction) return;
     if (instr.kind == InstrKind::kLoad) {
-      out_.Line(emit_.DefineLoad(i, Element(instr, BaseVar())));
+      out_.Line(emit_.DefineLoad(i, Element(instr, BaseVar(), nullptr)));
     } else {
       out_.Line(emit_.Define(i, BaseVar(), nullptr));
     }
   }
 
-  std::string Element(const BodyInstr& instr, const StatementPrinter::VarName& var) {
-    return absl::StrCat(body_.params[static_cast<size_t>(instr.param)].name, "[", emit_.Offset(instr.offset, var), "]");
+  std::string Element(const BodyInstr& instr, const StatementPrinter::VarName& var,
+                      const StatementEmitter::Outside& outside) {
+    return absl::StrCat(body_.params[static_cast<size_t>(instr.param)].name, "[",
+                        emit_.Offset(instr.offset, var, outside), "]");
   }
 
   void ScalarStore(int32_t s, const StatementPrinter::VarName& var, const StatementEmitter::Outside& outside) {
     const BodyStore& store = body_.stores[static_cast<size_t>(s)];
     const BodyParam& p = body_.params[static_cast<size_t>(store.param)];
-    out_.Line(absl::StrCat(p.name, "[", emit_.Offset(store.offset, var),
+    out_.Line(absl::StrCat(p.name, "[", emit_.Offset(store.offset, var, outside),
                            "] = ", printer_.ToStorage(p.dtype, emit_.Use(store.value, outside)), ";"));
   }
 
@@ -343,13 +345,13 @@ class CudaEmitter {
     for (size_t p = 0; p < k_.phases.phases.size(); ++p) {
       const Phase& phase = k_.phases.phases[p];
       for (int32_t i : phase.instrs) {
-        for (int32_t a : body_.instrs[static_cast<size_t>(i)].scalar.args) used(a, p);
+        ForEachUse(body_.instrs[static_cast<size_t>(i)], [&](int32_t id) { used(id, p); });
       }
       for (int32_t r : phase.reductions) {
         used(body_.reductions[static_cast<size_t>(r)].value, p);
         used(body_.reductions[static_cast<size_t>(r)].arg, p);
       }
-      for (int32_t s : phase.stores) used(body_.stores[static_cast<size_t>(s)].value, p);
+      for (int32_t s : phase.stores) ForEachUse(body_.stores[static_cast<size_t>(s)], [&](int32_t id) { used(id, p); });
     }
   }
 
@@ -434,20 +436,28 @@ class CudaEmitter {
         taken.push_back(id);
       };
       for (int32_t i : instrs) {
-        for (int32_t a : body_.instrs[static_cast<size_t>(i)].scalar.args) use(a);
+        ForEachUse(body_.instrs[static_cast<size_t>(i)], use);
       }
       for (int32_t r : reductions) {
         use(body_.reductions[static_cast<size_t>(r)].value);
         use(body_.reductions[static_cast<size_t>(r)].arg);
       }
-      for (int32_t s : stores) use(body_.stores[static_cast<size_t>(s)].value);
+      for (int32_t s : stores) ForEachUse(body_.stores[static_cast<size_t>(s)], use);
+    }
+    // A vector load's guard and positions are the same for all lanes, and come before it.
+    const StatementEmitter::Outside outside = k_.kind == Kind::kColumn ? ColumnOutside() : StatementEmitter::Outside();
+    std::vector<bool> done(body_.instrs.size(), false);
+    for (int32_t i : instrs) {
+      if (k_.vector_load[static_cast<size_t>(i)]) DefineUses(i, done);
     }
     for (int32_t i : instrs) {
       if (!k_.vector_load[static_cast<size_t>(i)]) continue;
       const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
       const BodyParam& p = body_.params[static_cast<size_t>(instr.param)];
-      const std::string load = absl::StrCat(printer_.Function("fl_load_vec"), "<", k_.lanes, ">(", p.name, " + ",
-                                            Parenthesised(emit_.Offset(instr.offset, BaseVar())), ")");
+      std::string load = absl::StrCat(printer_.Function("fl_load_vec"), "<", k_.lanes, ">(", p.name, " + ",
+                                      Parenthesised(emit_.Offset(instr.offset, BaseVar(), outside)), ")");
+      if (instr.scalar.args[0] >= 0)
+        load = absl::StrCat(emit_.Use(instr.scalar.args[0], outside), " ? ", load, " : ", VecType(p.dtype), "{}");
       if (kept_[static_cast<size_t>(i)]) {
         out_.Line(absl::StrCat(emit_.name(i), "_held[", in_chunk_, "] = ", load, ";"));
       } else {
@@ -468,7 +478,7 @@ class CudaEmitter {
     if (k_.lanes > 1) {
       // What is the same for all lanes is computed before them.
       for (int32_t i : instrs) {
-        if (SameForAllLanes(i)) LaneStatement(i);
+        if (SameForAllLanes(i) && !done[static_cast<size_t>(i)]) LaneStatement(i);
       }
       out_.Directive("#pragma unroll");
       out_.Open(absl::StrCat("for (int lane = 0; lane < ", k_.lanes, "; ++lane)"));
@@ -478,7 +488,7 @@ class CudaEmitter {
     }
     for (int32_t i : taken) {
       if (k_.vector_load[static_cast<size_t>(i)]) {
-        out_.Line(emit_.DefineLoad(i, absl::StrCat(emit_.name(i), "_held[", in_chunk_, "].lane[lane]")));
+        out_.Line(emit_.DefineLane(i, absl::StrCat(emit_.name(i), "_held[", in_chunk_, "].lane[lane]")));
       } else {
         out_.Line(absl::StrCat("const ", emit_.TypeOf(i), " ", emit_.name(i), " = ", emit_.name(i), "_held[", in_chunk_,
                                "][", k_.lanes > 1 ? "lane" : "0", "];"));
@@ -487,7 +497,6 @@ class CudaEmitter {
     for (int32_t i : instrs) {
       if (k_.lanes == 1 || !SameForAllLanes(i)) LaneStatement(i);
     }
-    const StatementEmitter::Outside outside = k_.kind == Kind::kColumn ? ColumnOutside() : StatementEmitter::Outside();
     for (int32_t r : reductions) {
       const std::string lane = k_.kind == Kind::kColumn ? "[lane]" : "";
       out_.Line(emit_.Accumulate(r, absl::StrCat("acc", r, lane), absl::StrCat("acc", r, "_at", lane), outside));
@@ -521,11 +530,22 @@ class CudaEmitter {
         const std::string f = printer_.Function(
             packed ? absl::StrCat("fl_store_packed_", std::string(DTypeName(p.dtype))) : "fl_store_vec");
         out_.Line(absl::StrCat(f, "<", k_.lanes, ">(", p.name, " + ",
-                               Parenthesised(emit_.Offset(store.offset, BaseVar())), ", ", p.name,
+                               Parenthesised(emit_.Offset(store.offset, BaseVar(), outside)), ", ", p.name,
                                packed ? "_lanes);" : "_vec);"));
       }
       if (!guard.empty()) out_.Close();
     }
+  }
+
+  // Defines what the instruction uses, as far as this phase computes it. Recursion: as deep as positions depend on
+  // positions, which the fuser bounds.
+  void DefineUses(int32_t i, std::vector<bool>& done) {
+    ForEachUse(body_.instrs[static_cast<size_t>(i)], [&](int32_t use) {
+      if (!defining_[static_cast<size_t>(use)] || done[static_cast<size_t>(use)]) return;
+      done[static_cast<size_t>(use)] = true;
+      DefineUses(use, done);
+      LaneStatement(use);
+    });
   }
 
   static std::string Parenthesised(const std::string& text) {
@@ -539,14 +559,9 @@ class CudaEmitter {
       for (size_t i = 0; i < body_.instrs.size(); ++i) {
         const BodyInstr& instr = body_.instrs[i];
         bool same = !kept_[i] && !exported_[i];
-        if (instr.kind == InstrKind::kLoad || instr.kind == InstrKind::kIndex)
-          same = same && !(k_.vector_var >= 0 && instr.offset.Uses(k_.vector_var));
+        if (k_.vector_var >= 0) same = same && !IndexUses(instr, k_.vector_var);
         if (instr.kind == InstrKind::kReduction) same = k_.kind == Kind::kRow;
-        if (instr.kind == InstrKind::kOp) {
-          for (int32_t a : instr.scalar.args) {
-            if (a >= 0) same = same && same_[static_cast<size_t>(a)];
-          }
-        }
+        ForEachUse(instr, [&](int32_t use) { same = same && same_[static_cast<size_t>(use)]; });
         same_[i] = same;
       }
     }
@@ -560,9 +575,9 @@ class CudaEmitter {
     if (instr.kind == InstrKind::kLoad) {
       if (k_.vector_load[static_cast<size_t>(i)]) {
         const std::string from = kept_[static_cast<size_t>(i)] ? absl::StrCat("_held[", in_chunk_, "]") : "_vec";
-        out_.Line(emit_.DefineLoad(i, absl::StrCat(emit_.name(i), from, ".lane[lane]")));
+        out_.Line(emit_.DefineLane(i, absl::StrCat(emit_.name(i), from, ".lane[lane]")));
       } else {
-        out_.Line(emit_.DefineLoad(i, Element(instr, LaneVar())));
+        out_.Line(emit_.DefineLoad(i, Element(instr, LaneVar(), outside), outside));
       }
     } else {
       out_.Line(emit_.Define(i, LaneVar(), outside));

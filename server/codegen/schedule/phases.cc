@@ -17,13 +17,12 @@ std::vector<bool> NeededInPass(const KernelBody& body, int32_t pass, const std::
     want(r.arg);
   }
   for (const BodyStore& s : body.stores) {
-    if (s.full && s.pass == pass) want(s.value);
+    if (s.full && s.pass == pass) ForEachUse(s, want);
   }
   for (size_t i = body.instrs.size(); i-- > 0;) {
     if (!needed[i]) continue;
     if (kept_before[i]) continue;  // taken, not computed: its operands are not needed
-    if (body.instrs[i].kind != BodyInstr::Kind::kOp) continue;
-    for (int32_t a : body.instrs[i].scalar.args) want(a);
+    ForEachUse(body.instrs[i], want);
   }
   return needed;
 }

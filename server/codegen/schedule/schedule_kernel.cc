@@ -148,6 +148,11 @@ class Scheduler {
 
   // One access can serve `lanes` neighbours along the vector loop.
   bool Vectorises(const ScheduledKernel& k, const IndexExpr& offset, int64_t lanes) const {
+    bool positions_differ = false;
+    if (offset.HasValues()) {
+      offset.VisitValues([&](int32_t id) { positions_differ |= varies_[static_cast<size_t>(id)]; });
+    }
+    if (positions_differ) return false;
     if (k.vector_var < 0 || offset.Coefficient(k.vector_var) != 1 || offset.UsesNonlinearly(k.vector_var)) return false;
     if (offset.constant() % lanes != 0) return false;
     for (const IndexExpr::Term& t : offset.terms()) {
@@ -159,6 +164,7 @@ class Scheduler {
 
   void ChooseLanes(ScheduledKernel& k) {
     const KernelBody& b = k.body;
+    varies_ = DependsOnLoop(b, k.vector_var);
     k.vector_load.assign(b.instrs.size(), false);
     k.vector_store.assign(b.stores.size(), false);
     if (k.vector_var < 0) return;
@@ -191,10 +197,15 @@ class Scheduler {
     k.lanes = static_cast<int32_t>(lanes);
     for (size_t i = 0; i < b.instrs.size(); ++i) {
       if (b.instrs[i].kind == BodyInstr::Kind::kLoad)
-        k.vector_load[i] = lanes > 1 && Vectorises(k, b.instrs[i].offset, lanes);
+        k.vector_load[i] = lanes > 1 && Vectorises(k, b.instrs[i].offset, lanes) && !GuardVaries(b.instrs[i]);
     }
     for (size_t s = 0; s < b.stores.size(); ++s)
       k.vector_store[s] = lanes > 1 && Vectorises(k, b.stores[s].offset, lanes);
+  }
+
+  bool GuardVaries(const BodyInstr& load) const {
+    const int32_t guard = load.scalar.args[0];
+    return guard >= 0 && varies_[static_cast<size_t>(guard)];
   }
 
   // What a thread reads of tensors that are about as large as the result, for one vector of it.
@@ -211,8 +222,9 @@ class Scheduler {
   static bool NeedsWideIndex(const ScheduledKernel& k) {
     int64_t high = k.body.row_count() * std::max<int64_t>(k.body.reduced_count(), 1);
     for (const BodyInstr& i : k.body.instrs) {
-      if (i.kind != BodyInstr::Kind::kLoad && i.kind != BodyInstr::Kind::kIndex) continue;
       high = std::max(high, Magnitude(i.offset, k.body.extents));
+      for (const lowering::IndexBound& b : i.bounds)
+        high = std::max({high, Magnitude(b.value, k.body.extents), std::abs(b.low), std::abs(b.high)});
     }
     for (const BodyStore& s : k.body.stores) high = std::max(high, Magnitude(s.offset, k.body.extents));
     if (k.body.bound) high = std::max(high, Magnitude(k.body.bound->start, k.body.extents));
@@ -228,6 +240,8 @@ class Scheduler {
       int64_t high = 0;
       if (t.kind == IndexExpr::Term::Kind::kVar) {
         high = extents[static_cast<size_t>(t.var)] - 1;
+      } else if (t.kind == IndexExpr::Term::Kind::kValue) {
+        high = t.divisor - 1;
       } else {
         inner = std::max({inner, Magnitude(*t.operand, extents), t.divisor});
         high = t.kind == IndexExpr::Term::Kind::kMod ? t.divisor - 1
@@ -340,6 +354,7 @@ class Scheduler {
   }
 
   bool cuda_;
+  std::vector<bool> varies_;  // instructions that differ along the vector loop
 };
 
 }  // namespace

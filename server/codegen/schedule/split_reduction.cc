@@ -129,12 +129,11 @@ absl::StatusOr<SplitBodies> SplitReduction(const KernelBody& body, int32_t var, 
           again = static_cast<int32_t>(combine.reductions.size() - 1);
         }
         instr.reduction = again;
-      } else if (instr.kind == BodyInstr::Kind::kOp) {
-        for (int32_t& a : instr.scalar.args) {
-          if (a >= 0) a = renamed[static_cast<size_t>(a)];
-        }
       } else {
+        RenameUses(instr, [&](int32_t id) { return renamed[static_cast<size_t>(id)]; });
         instr.offset = lowering::Substitute(instr.offset, row_values, combine.extents);
+        for (lowering::IndexBound& bound : instr.bounds)
+          bound.value = lowering::Substitute(bound.value, row_values, combine.extents);
       }
       combine.instrs.push_back(std::move(instr));
       renamed[i] = static_cast<int32_t>(combine.instrs.size() - 1);
@@ -142,8 +141,8 @@ absl::StatusOr<SplitBodies> SplitReduction(const KernelBody& body, int32_t var, 
     for (const BodyStore& s : body.stores) {
       if (s.full) continue;
       BodyStore store = s;
-      store.value = renamed[static_cast<size_t>(s.value)];
-      store.offset = lowering::Substitute(s.offset, row_values, combine.extents);
+      RenameUses(store, [&](int32_t id) { return renamed[static_cast<size_t>(id)]; });
+      store.offset = lowering::Substitute(store.offset, row_values, combine.extents);
       combine.stores.push_back(std::move(store));
     }
   }
