@@ -58,6 +58,15 @@ absl::Status NormalizeAttrValue(const AttrSpec& spec, AttrValue& value) {
       fits = std::holds_alternative<std::vector<int64_t>>(value);
       wanted = "a list of integers";
       break;
+    case AttrType::kFloatList:
+      if (const auto* integers = std::get_if<std::vector<int64_t>>(&value)) {
+        value = std::vector<double>(integers->begin(), integers->end());
+      } else if (IsEmptyList(value)) {
+        value = std::vector<double>();
+      }
+      fits = std::holds_alternative<std::vector<double>>(value);
+      wanted = "a list of numbers";
+      break;
     case AttrType::kScalar:
       fits = std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value) ||
              std::holds_alternative<bool>(value);

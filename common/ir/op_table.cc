@@ -34,6 +34,7 @@ const Table& GetTable() {
     ops::AddWindowRows(table->rows);
     ops::AddLossRows(table->rows);
     ops::AddRandomRows(table->rows);
+    ops::AddResizeRow(table->rows);
     ops::AddUnsupportedRows(table->rows);
     for (const OpDef& row : table->rows) {
       table->sorted.push_back(&row);

@@ -42,6 +42,7 @@ enum class AttrType : uint8_t {
   kString,
   kDType,
   kIntList,
+  kFloatList,
   kScalar /* int, float or bool */,
   kData
 };

@@ -196,6 +196,36 @@ constexpr PreludeTemplate kTemplates[] = {
   return b < 0 || b >= @W ? (@T)(a < 0 ? -1 : 0) : shifted;
 })"},
 
+    // Philox-4x32-10 (Salmon and others, SC 2011): word 0 to 3 of the block whose 128-bit counter is high and low.
+    {"fl_philox_round", kNoType, kNoType,
+     R"(FL_FN void fl_philox_round(unsigned& c0, unsigned& c1, unsigned& c2, unsigned& c3, unsigned k0, unsigned k1) {
+  const unsigned long long a = 0xD2511F53ull * c0;
+  const unsigned long long b = 0xCD9E8D57ull * c2;
+  c0 = (unsigned)(b >> 32) ^ c1 ^ k0;
+  c1 = (unsigned)b;
+  c2 = (unsigned)(a >> 32) ^ c3 ^ k1;
+  c3 = (unsigned)a;
+})"},
+    {"fl_philox_word", kNoType, kNoType,
+     R"(FL_FN long long fl_philox_word(long long key, long long low, long long high, int word) {
+  const unsigned k0 = (unsigned)key, k1 = (unsigned)((unsigned long long)key >> 32);
+  unsigned c0 = (unsigned)low, c1 = (unsigned)((unsigned long long)low >> 32);
+  unsigned c2 = (unsigned)high, c3 = (unsigned)((unsigned long long)high >> 32);
+  fl_philox_round(c0, c1, c2, c3, k0, k1);
+  fl_philox_round(c0, c1, c2, c3, k0 + 0x9E3779B9u, k1 + 0xBB67AE85u);
+  fl_philox_round(c0, c1, c2, c3, k0 + 2u * 0x9E3779B9u, k1 + 2u * 0xBB67AE85u);
+  fl_philox_round(c0, c1, c2, c3, k0 + 3u * 0x9E3779B9u, k1 + 3u * 0xBB67AE85u);
+  fl_philox_round(c0, c1, c2, c3, k0 + 4u * 0x9E3779B9u, k1 + 4u * 0xBB67AE85u);
+  fl_philox_round(c0, c1, c2, c3, k0 + 5u * 0x9E3779B9u, k1 + 5u * 0xBB67AE85u);
+  fl_philox_round(c0, c1, c2, c3, k0 + 6u * 0x9E3779B9u, k1 + 6u * 0xBB67AE85u);
+  fl_philox_round(c0, c1, c2, c3, k0 + 7u * 0x9E3779B9u, k1 + 7u * 0xBB67AE85u);
+  fl_philox_round(c0, c1, c2, c3, k0 + 8u * 0x9E3779B9u, k1 + 8u * 0xBB67AE85u);
+  fl_philox_round(c0, c1, c2, c3, k0 + 9u * 0x9E3779B9u, k1 + 9u * 0xBB67AE85u);
+  const unsigned even = word == 0 ? c0 : c2;
+  const unsigned odd = word == 1 ? c1 : c3;
+  return (word & 1) != 0 ? odd : even;
+})"},
+
     // Casts; those from floats to integers are the targets'.
     {"fl_cast_@S_to_@s", kFloats, kFloats, "FL_FN @t fl_cast_@S_to_@s(@T a) { return (@t)a; }"},
     {"fl_cast_@S_to_@s", kInts, kNumbers, "FL_FN @t fl_cast_@S_to_@s(@T a) { return (@t)a; }"},

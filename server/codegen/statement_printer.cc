@@ -190,6 +190,8 @@ std::string StatementPrinter::Operation(const BodyInstr& instr, DType operand_ty
     case ScalarOp::kRound16:
       return absl::StrCat(Function(absl::StrCat("fl_round_", Name(s.storage), "_", Name(operand_type))), "(", args[0],
                           ")");
+    case ScalarOp::kPhilox:
+      return absl::StrCat(Function("fl_philox_word"), "(", args[0], ", ", args[1], ", 0ll, ", s.index, ")");
     case ScalarOp::kBitcast:
       return absl::StrCat(Function(absl::StrCat("fl_bitcast_", Name(s.storage), "_to_", Name(s.storage_to))), "(",
                           args[0], ")");

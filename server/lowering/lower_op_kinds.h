@@ -9,8 +9,11 @@
 
 namespace fuseline::lowering {
 
-// pad, concat, stack, tril, triu: elements of the operands elsewhere, chosen by conditions on the loop variables.
+// pad, concat, stack, tril, triu, one_hot: elements of the operands elsewhere, chosen by conditions on the loop
+// variables.
 absl::Status LowerLayout(LoweringContext& context, NodeId id);
+// resize, which LowerLayout hands on.
+absl::Status LowerResize(LoweringContext& context, NodeId id);
 // gather, index_select, embedding, take_along_dim; scatter, scatter_add, index_add.
 absl::Status LowerIndexing(LoweringContext& context, NodeId id);
 // cumsum, cumprod, cummax, sort, topk.

@@ -74,6 +74,65 @@ std::vector<IndexExpr> Flip(const Node& node, const Shape& result) {
   return out;
 }
 
+std::vector<IndexExpr> Tile(const Shape& operand, const Shape& result) {
+  const std::vector<IndexExpr> id = IdentityIndex(result);
+  std::vector<IndexExpr> out(operand.size());
+  const size_t shift = result.size() - operand.size();
+  for (size_t d = 0; d < operand.size(); ++d) {
+    if (operand[d] > 1) out[d] = Mod(id[d + shift], operand[d], result);
+  }
+  return out;
+}
+
+std::vector<IndexExpr> RepeatInterleave(const Node& node, const Shape& operand, const Shape& result) {
+  std::vector<IndexExpr> out = IdentityIndex(result);
+  const size_t d = static_cast<size_t>(Wrap(Int(node, "dim"), static_cast<int64_t>(operand.size())));
+  out[d] = FloorDiv(out[d], std::max<int64_t>(Int(node, "repeats"), 1), result);
+  return out;
+}
+
+// Position i of `size`, which the roll has filled from position i - shift.
+IndexExpr Rolled(const IndexExpr& i, int64_t shift, int64_t size, const Shape& extents) {
+  if (size <= 1) return i;
+  const int64_t forward = (shift % size + size) % size;
+  return Mod(i + IndexExpr::Const(size - forward), size, extents);
+}
+
+std::vector<IndexExpr> Roll(const Node& node, const Shape& shape) {
+  const std::vector<int64_t>& shifts = Ints(node, "shifts");
+  std::vector<IndexExpr> out = IdentityIndex(shape);
+  const auto dims = node.attrs.find("dims");
+  if (dims == node.attrs.end()) {
+    return Unflatten(Rolled(Flatten(out, shape), shifts[0], ElementCount(shape), shape), shape, shape);
+  }
+  const std::vector<int64_t>& named = std::get<std::vector<int64_t>>(dims->second);
+  for (size_t k = 0; k < named.size(); ++k) {
+    const size_t d = static_cast<size_t>(Wrap(named[k], static_cast<int64_t>(shape.size())));
+    out[d] = Rolled(out[d], shifts[k], shape[d], shape);
+  }
+  return out;
+}
+
+std::vector<IndexExpr> Diagonal(const Node& node, const Shape& operand, const Shape& result) {
+  const std::vector<IndexExpr> id = IdentityIndex(result);
+  const int64_t rank = static_cast<int64_t>(operand.size());
+  const size_t a = static_cast<size_t>(Wrap(Int(node, "dim0"), rank));
+  const size_t b = static_cast<size_t>(Wrap(Int(node, "dim1"), rank));
+  const int64_t offset = result.back() == 0 ? 0 : Int(node, "offset");
+  std::vector<IndexExpr> out;
+  size_t next = 0;
+  for (size_t d = 0; d < operand.size(); ++d) {
+    if (d == a) {
+      out.push_back(id.back() + IndexExpr::Const(std::max<int64_t>(-offset, 0)));
+    } else if (d == b) {
+      out.push_back(id.back() + IndexExpr::Const(std::max<int64_t>(offset, 0)));
+    } else {
+      out.push_back(id[next++]);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<IndexExpr>> ViewIndexMap(const Node& node, const Shape& operand, const Shape& result) {
@@ -94,6 +153,10 @@ absl::StatusOr<std::vector<IndexExpr>> ViewIndexMap(const Node& node, const Shap
   if (op == "broadcast_to") return Broadcast(operand, result);
   if (op == "slice") return Slice(node, operand, result);
   if (op == "flip") return Flip(node, result);
+  if (op == "tile") return Tile(operand, result);
+  if (op == "repeat_interleave") return RepeatInterleave(node, operand, result);
+  if (op == "roll") return Roll(node, result);
+  if (op == "diagonal") return Diagonal(node, operand, result);
   return Unimplemented(node.op, absl::StrCat("view op '", node.op, "' has no index map"));
 }
 

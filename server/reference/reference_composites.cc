@@ -144,10 +144,11 @@ std::vector<int64_t> DimsButChannels(size_t rank) {
   return dims;
 }
 
+// instance_norm: a group for each channel.
 Array GroupNorm(const OpContext& context, const std::vector<Array>& operands) {
   const Array& x = operands[0];
-  const int64_t groups = context.Int("groups");
   const int64_t channels = x.shape[1];
+  const int64_t groups = context.Has("groups") ? context.Int("groups") : channels;
   const int64_t spatial = x.size() == 0 ? 1 : x.size() / (x.shape[0] * channels);
   // x as [N * groups, the elements of a group], which is how it lies.
   const Shape split = {x.shape[0] * groups, x.size() == 0 ? 0 : x.size() / (x.shape[0] * groups)};
@@ -161,6 +162,20 @@ Array GroupNorm(const OpContext& context, const std::vector<Array>& operands) {
         context, x, loop, base, MomentsOf(x, loop, base, 0), Optional(operands, 1), Optional(operands, 2),
         [&](int64_t, int64_t at) { return at / spatial % channels; }, y);
   });
+  return y;
+}
+
+Array Glu(const OpContext& context, const Array& x) {
+  Array y = Array::Make(x.dtype, context.result_types[0].shape());
+  int64_t dim = context.Int("dim");
+  if (dim < 0) dim += static_cast<int64_t>(x.shape.size());
+  // Elements of one half of the dim lie together.
+  const int64_t half = DenseStrides(y.shape)[static_cast<size_t>(dim)] * y.shape[static_cast<size_t>(dim)];
+  for (int64_t k = 0; k < y.size(); ++k) {
+    const size_t at = static_cast<size_t>(k / half * 2 * half + k % half);
+    const double gate = (*x.f)[at + static_cast<size_t>(half)];
+    (*y.f)[static_cast<size_t>(k)] = context.Round((*x.f)[at] / (1 + std::exp(-gate)));
+  }
   return y;
 }
 
@@ -231,6 +246,11 @@ Array MseLoss(const OpContext& context, const Array& x, const Array& target) {
 }  // namespace
 
 absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, const std::vector<Array>& given) {
+  if (context.node.op == "rand" || context.node.op == "randn" || context.node.op == "dropout") {
+    absl::StatusOr<Array> random = EvaluateRandom(context, given);
+    if (!random.ok()) return random.status();
+    return std::vector<Array>{*std::move(random)};
+  }
   std::vector<Array> operands;
   for (const Array& operand : given) operands.push_back(Dense(operand));
   const std::string& op = context.node.op;
@@ -248,7 +268,8 @@ absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, c
   if (op == "softmax" || op == "log_softmax") return std::vector<Array>{Softmax(context, x, op == "log_softmax")};
   if (op == "layer_norm" || op == "rms_norm")
     return std::vector<Array>{NormalizeDims(context, operands, op == "rms_norm")};
-  if (op == "group_norm") return std::vector<Array>{GroupNorm(context, operands)};
+  if (op == "glu") return std::vector<Array>{Glu(context, x)};
+  if (op == "group_norm" || op == "instance_norm") return std::vector<Array>{GroupNorm(context, operands)};
   if (op == "batch_norm" || op == "batch_norm_train") return BatchNorm(context, operands, op == "batch_norm_train");
   if (op == "mse_loss") return std::vector<Array>{MseLoss(context, x, operands[1])};
   const ReducedLoop loop(x, ReducedDims(context, x.shape.size()));

@@ -14,7 +14,11 @@
 
 namespace fuseline::reference {
 
-int64_t OpContext::Int(const char* name) const { return static_cast<int64_t>(Number(name)); }
+int64_t OpContext::Int(const char* name) const {
+  const auto it = node.attrs.find(name);
+  const int64_t* exact = it == node.attrs.end() ? nullptr : std::get_if<int64_t>(&it->second);
+  return exact != nullptr ? *exact : static_cast<int64_t>(Number(name));
+}
 
 double OpContext::Number(const char* name) const {
   const auto it = node.attrs.find(name);

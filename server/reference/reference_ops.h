@@ -40,6 +40,9 @@ absl::StatusOr<std::vector<Array>> EvaluateWindow(const OpContext& context, cons
 absl::StatusOr<Array> EvaluateAttention(const OpContext& context, const std::vector<Array>& operands);
 absl::StatusOr<Array> EvaluateView(const OpContext& context, const Array& operand);
 absl::StatusOr<std::vector<Array>> EvaluateReduction(const OpContext& context, const Array& operand);
+Array EvaluateResize(const OpContext& context, const Array& operand);
+// rand, randn, dropout.
+absl::StatusOr<Array> EvaluateRandom(const OpContext& context, const std::vector<Array>& operands);
 // mean, var, softmax, layer_norm and so on, by their definitions and not by their decompositions.
 absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, const std::vector<Array>& operands);
 

@@ -312,6 +312,9 @@ Graph ApplicationOf(const OpDef& op) {
       case AttrType::kIntList:
         node.attrs[spec.name] = std::vector<int64_t>{0, 1};
         break;
+      case AttrType::kFloatList:
+        node.attrs[spec.name] = std::vector<double>{0.5, 1.0};
+        break;
       case AttrType::kData:
         node.constant_bytes = std::make_shared<const std::string>(24, '\0');
         break;

@@ -229,6 +229,29 @@ Values DecomposeGroupNorm(GraphBuilder& builder, const Node& node, absl::Span<co
   return e.Done({e.Narrow(e.Affine(y, operands.subspan(1), {1}), e.dtype(operands[0]))});
 }
 
+// A group for each channel.
+Types InstanceNormRule(const InferArgs& args) {
+  const TensorType& x = args.operands[0];
+  FUSELINE_RETURN_IF_ERROR(CheckDType(x.dtype, DTypeSet::kFloats));
+  FUSELINE_RETURN_IF_ERROR(CheckEqualDTypes(args.operands));
+  FUSELINE_ASSIGN_OR_RETURN(const int64_t channels, ChannelCount(x));
+  FUSELINE_RETURN_IF_ERROR(CheckParameters(args, 1, {channels}));
+  return std::vector<TensorType>{TensorType::Make(x.dtype, x.shape())};
+}
+
+Values DecomposeInstanceNorm(GraphBuilder& builder, const Node& node, absl::Span<const ValueId> operands) {
+  Emitter e(builder, node);
+  const ValueId x = e.Widen(operands[0]);
+  if (!e.ok()) return e.status();
+  std::vector<int64_t> dims;
+  for (int64_t d = 2; d < static_cast<int64_t>(e.shape(x).size()); ++d) dims.push_back(d);
+  const auto stats =
+      e.Results("var_mean", {Emitter::V(x)}, {{"dims", dims}, {"keepdim", true}, {"correction", int64_t{0}}});
+  if (!e.ok()) return e.status();
+  const ValueId y = e.Affine(e.Normalize(x, stats[1], stats[0]), operands.subspan(1), {1});
+  return e.Done({e.Narrow(y, e.dtype(operands[0]))});
+}
+
 absl::StatusOr<int64_t> CheckBatchNorm(const InferArgs& args) {
   const TensorType& x = args.operands[0];
   FUSELINE_RETURN_IF_ERROR(CheckDType(x.dtype, DTypeSet::kFloats));
@@ -276,6 +299,35 @@ Values DecomposeBatchNormTrain(GraphBuilder& builder, const Node& node, absl::Sp
   const ValueId y = e.Affine(e.Normalize(x, stats[1], stats[0]), operands.subspan(1), {1});
   return e.Done({e.Narrow(y, dtype), e.Narrow(e.Reshape(stats[1], {sizes[1]}), dtype),
                  e.Narrow(e.Reshape(stats[0], {sizes[1]}), dtype)});
+}
+
+// --- Gated units. ---
+
+Types GluRule(const InferArgs& args) {
+  FUSELINE_RETURN_IF_ERROR(CheckDType(args.operands[0].dtype, DTypeSet::kFloats));
+  FUSELINE_ASSIGN_OR_RETURN(const int64_t dim, NormalizeDim(args.Int("dim"), args.operands[0].rank()));
+  Shape shape = args.operands[0].shape();
+  int64_t& size = shape[static_cast<size_t>(dim)];
+  if (size % 2 != 0) return TypeError(absl::StrCat("dim ", dim, " of size ", size, " does not split in two"));
+  size /= 2;
+  return std::vector<TensorType>{TensorType::Make(args.operands[0].dtype, shape)};
+}
+
+// The first half times the sigmoid of the second.
+Values DecomposeGlu(GraphBuilder& builder, const Node& node, absl::Span<const ValueId> operands) {
+  Emitter e(builder, node);
+  const ValueId x = e.Widen(operands[0]);
+  if (!e.ok()) return e.status();
+  const int64_t dim = e.Dims(x)[0];
+  const int64_t size = e.shape(x)[static_cast<size_t>(dim)];
+  const auto part = [&](int64_t start, int64_t end) {
+    return e.Op("slice", {Emitter::V(x)},
+                {{"starts", std::vector<int64_t>{start}},
+                 {"ends", std::vector<int64_t>{end}},
+                 {"dims", std::vector<int64_t>{dim}}});
+  };
+  const ValueId value = part(0, size / 2);
+  return e.Done({e.Narrow(e.Mul(value, e.Unary("sigmoid", part(size / 2, size))), e.dtype(operands[0]))});
 }
 
 // --- Losses. ---
@@ -337,6 +389,8 @@ void AddCompositeRows(std::vector<OpDef>& rows) {
   AddRow(rows, "layer_norm", 1, 3, LayerNormRule, DecomposeLayerNorm, {dims, eps});
   AddRow(rows, "rms_norm", 1, 2, LayerNormRule, DecomposeRmsNorm, {dims, eps});
   AddRow(rows, "group_norm", 1, 3, GroupNormRule, DecomposeGroupNorm, {{"groups", AttrType::kInt, true}, eps});
+  AddRow(rows, "instance_norm", 1, 3, InstanceNormRule, DecomposeInstanceNorm, {eps});
+  AddRow(rows, "glu", 1, 1, GluRule, DecomposeGlu, {{"dim", AttrType::kInt, false, AttrValue(int64_t{-1})}});
   AddRow(rows, "batch_norm", 3, 5, BatchNormRule, DecomposeBatchNorm, {eps});
   AddRow(rows, "batch_norm_train", 1, 3, BatchNormTrainRule, DecomposeBatchNormTrain, {eps}, 3);
   AddRow(rows, "mse_loss", 2, 2, MseLossRule, DecomposeMseLoss,

@@ -178,4 +178,9 @@ SliceRange ClampSlice(int64_t start, int64_t end, int64_t step, int64_t size) {
   return range;
 }
 
+int64_t DiagonalLength(int64_t rows, int64_t columns, int64_t offset) {
+  if (offset >= columns || offset <= -rows) return 0;
+  return offset >= 0 ? std::min(rows, columns - offset) : std::min(rows + offset, columns);
+}
+
 }  // namespace fuseline::ops

@@ -57,4 +57,7 @@ struct SliceRange {
 // `step` must not be 0.
 SliceRange ClampSlice(int64_t start, int64_t end, int64_t step, int64_t size);
 
+// Elements (i, i + offset) of a matrix.
+int64_t DiagonalLength(int64_t rows, int64_t columns, int64_t offset);
+
 }  // namespace fuseline::ops

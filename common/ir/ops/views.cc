@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "common/ir/ops/op_rows.h"
 #include "common/ir/ops/type_rules.h"
+#include "common/status/error.h"
 #include "common/status/status_macros.h"
 
 namespace fuseline::ops {
@@ -137,6 +138,70 @@ Types FlipRule(const InferArgs& args) {
   return ResultLike(args, args.operands[0].shape());
 }
 
+// a times b, or an error above the limit on elements; neither is negative.
+absl::StatusOr<int64_t> MultiplySize(int64_t a, int64_t b, const GraphLimits& limits) {
+  if (b > 0 && a > limits.max_elements / b) {
+    return InvalidArgument(ErrorReason::kLimitExceeded, "",
+                           absl::StrCat("a dim of ", a, " times ", b, " is above the limit of elements"));
+  }
+  return a * b;
+}
+
+// As NumPy: the shorter one of shape and repeats gets ones in front.
+Types TileRule(const InferArgs& args) {
+  const std::vector<int64_t>& repeats = args.Ints("repeats");
+  Shape shape = args.operands[0].shape();
+  for (int64_t r : repeats) {
+    if (r < 0) return TypeError(absl::StrCat("repeats ", ShapeText(repeats), " are negative"));
+  }
+  if (static_cast<int64_t>(repeats.size()) > args.limits.max_rank) {
+    return InvalidArgument(ErrorReason::kLimitExceeded, "",
+                           absl::StrCat("rank ", repeats.size(), " is above the limit ", args.limits.max_rank));
+  }
+  if (shape.size() < repeats.size()) shape.insert(shape.begin(), repeats.size() - shape.size(), 1);
+  for (size_t k = 0; k < repeats.size(); ++k) {
+    int64_t& size = shape[shape.size() - repeats.size() + k];
+    FUSELINE_ASSIGN_OR_RETURN(size, MultiplySize(size, repeats[k], args.limits));
+  }
+  return ResultLike(args, shape);
+}
+
+Types RepeatInterleaveRule(const InferArgs& args) {
+  Shape shape = args.operands[0].shape();
+  const int64_t repeats = args.Int("repeats");
+  if (repeats < 0) return TypeError(absl::StrCat("repeats ", repeats, " is negative"));
+  FUSELINE_ASSIGN_OR_RETURN(const int64_t dim, NormalizeDim(args.Int("dim"), args.operands[0].rank()));
+  int64_t& size = shape[static_cast<size_t>(dim)];
+  FUSELINE_ASSIGN_OR_RETURN(size, MultiplySize(size, repeats, args.limits));
+  return ResultLike(args, shape);
+}
+
+Types RollRule(const InferArgs& args) {
+  const size_t shifts = args.Ints("shifts").size();
+  if (args.HasAttr("dims")) {
+    const std::vector<int64_t>& dims = args.Ints("dims");
+    if (dims.size() != shifts) return TypeError("attributes 'shifts' and 'dims' must have the same length");
+    FUSELINE_RETURN_IF_ERROR(NormalizeDims(&dims, args.operands[0].rank()).status());
+  } else if (shifts != 1) {
+    return TypeError("without 'dims', attribute 'shifts' must have one element");
+  }
+  return ResultLike(args, args.operands[0].shape());
+}
+
+// The other dims, then the diagonal.
+Types DiagonalRule(const InferArgs& args) {
+  const Shape from = args.operands[0].shape();
+  FUSELINE_ASSIGN_OR_RETURN(const int64_t a, NormalizeDim(args.Int("dim0"), args.operands[0].rank()));
+  FUSELINE_ASSIGN_OR_RETURN(const int64_t b, NormalizeDim(args.Int("dim1"), args.operands[0].rank()));
+  if (a == b) return TypeError("attributes 'dim0' and 'dim1' name one dim");
+  Shape shape;
+  for (int64_t d = 0; d < static_cast<int64_t>(from.size()); ++d) {
+    if (d != a && d != b) shape.push_back(from[static_cast<size_t>(d)]);
+  }
+  shape.push_back(DiagonalLength(from[static_cast<size_t>(a)], from[static_cast<size_t>(b)], args.Int("offset")));
+  return ResultLike(args, shape);
+}
+
 void AddRow(std::vector<OpDef>& rows, const char* name, TypeRule infer, std::vector<AttrSpec> attrs) {
   OpDef row;
   row.name = name;
@@ -163,6 +228,14 @@ void AddViewRows(std::vector<OpDef>& rows) {
           {"steps", AttrType::kIntList},
           {"dims", AttrType::kIntList}});
   AddRow(rows, "flip", FlipRule, {{"dims", AttrType::kIntList}});
+  AddRow(rows, "tile", TileRule, {{"repeats", AttrType::kIntList, true}});
+  AddRow(rows, "repeat_interleave", RepeatInterleaveRule,
+         {{"repeats", AttrType::kInt, true}, {"dim", AttrType::kInt, true}});
+  AddRow(rows, "roll", RollRule, {{"shifts", AttrType::kIntList, true}, {"dims", AttrType::kIntList}});
+  AddRow(rows, "diagonal", DiagonalRule,
+         {{"offset", AttrType::kInt, false, AttrValue(int64_t{0})},
+          {"dim0", AttrType::kInt, false, AttrValue(int64_t{0})},
+          {"dim1", AttrType::kInt, false, AttrValue(int64_t{1})}});
 }
 
 }  // namespace fuseline::ops

@@ -51,23 +51,36 @@ class Interpreter {
   }
 
  private:
+  // The positions that have been computed so far.
+  static std::vector<int64_t> Positions(const LoopNode& n, const std::vector<double>& values) {
+    std::vector<int64_t> positions;
+    for (int32_t v : n.values) {
+      if (static_cast<size_t>(v) >= values.size()) break;
+      positions.push_back(static_cast<int64_t>(values[static_cast<size_t>(v)]));
+    }
+    return positions;
+  }
+
   absl::StatusOr<double> Body(const LoopNode& n, const Point& at) const {
     std::vector<double> values;
     for (const ScalarInstr& s : n.body) {
       if (s.op == ScalarOp::kInput) {
         const LoopInput& in = n.inputs[static_cast<size_t>(s.index)];
+        const std::vector<int64_t> positions = Positions(n, values);
         if (in.tensor == kIndexValue) {
-          values.push_back(static_cast<double>(EvaluateIndex(in.value, at)));
+          values.push_back(static_cast<double>(EvaluateIndex(in.value, at, positions)));
           continue;
         }
-        const bool holds = Holds(in.guards, at);
-        if (in.tensor == kGuardValue || !holds) {
-          // What a guard keeps from being read must not be used.
-          values.push_back(in.tensor == kGuardValue ? (holds ? 1.0 : 0.0) : std::numeric_limits<double>::quiet_NaN());
+        const bool holds = std::all_of(in.guards.begin(), in.guards.end(), [&](const IndexBound& b) {
+          const int64_t v = EvaluateIndex(b.value, at, positions);
+          return b.low <= v && v < b.high;
+        });
+        if (in.tensor == kGuardValue || !holds) {  // what is not read shows where it is used
+          values.push_back(in.tensor == kGuardValue ? (holds ? 1 : 0) : std::numeric_limits<double>::quiet_NaN());
           continue;
         }
         Point where;
-        for (const IndexExpr& e : in.index) where.push_back(EvaluateIndex(e, at));
+        for (const IndexExpr& e : in.index) where.push_back(EvaluateIndex(e, at, positions));
         values.push_back(
             tensors_[static_cast<size_t>(in.tensor)].GetDouble(Position(where, program_.tensor(in.tensor).shape)));
         continue;
@@ -80,13 +93,6 @@ class Interpreter {
       values.push_back(v);
     }
     return values[static_cast<size_t>(n.result)];
-  }
-
-  static bool Holds(const std::vector<IndexBound>& guards, const Point& at) {
-    return std::all_of(guards.begin(), guards.end(), [&](const IndexBound& b) {
-      const int64_t value = EvaluateIndex(b.value, at);
-      return b.low <= value && value < b.high;
-    });
   }
 
   absl::Status RunNode(const LoopNode& n) {
@@ -140,14 +146,16 @@ class Interpreter {
 
 }  // namespace
 
-int64_t EvaluateIndex(const IndexExpr& expr, const std::vector<int64_t>& at) {
+int64_t EvaluateIndex(const IndexExpr& expr, const std::vector<int64_t>& at, const std::vector<int64_t>& positions) {
   int64_t sum = expr.constant();
   for (const IndexExpr::Term& t : expr.terms()) {
     int64_t value = 0;
     if (t.kind == IndexExpr::Term::Kind::kVar) {
       value = at[static_cast<size_t>(t.var)];
+    } else if (t.kind == IndexExpr::Term::Kind::kValue) {
+      value = positions[static_cast<size_t>(t.var)];
     } else {
-      const int64_t x = EvaluateIndex(*t.operand, at);
+      const int64_t x = EvaluateIndex(*t.operand, at, positions);
       value = t.kind == IndexExpr::Term::Kind::kFloorDiv ? x / t.divisor : x % t.divisor;
     }
     sum += t.coefficient * value;
@@ -204,6 +212,20 @@ absl::StatusOr<double> EvaluateScalar(const ScalarInstr& s, const double a[3]) {
       return a[0] == a[1] ? 1.0 : 0.0;
     case ScalarOp::kGe:
       return a[0] >= a[1] ? 1.0 : 0.0;
+    case ScalarOp::kCheckIndex: {
+      const double extent = s.constant.AsDouble();
+      if (a[0] < -extent || a[0] >= extent) return absl::OutOfRangeError("index");
+      v = a[0] < 0 ? a[0] + extent : a[0];
+      break;
+    }
+    case ScalarOp::kFloor:
+      v = std::floor(a[0]);
+      break;
+    case ScalarOp::kCeil:
+      v = std::ceil(a[0]);
+      break;
+    case ScalarOp::kLogicalAnd:
+      return a[0] != 0 && a[1] != 0 ? 1.0 : 0.0;
     case ScalarOp::kCast:
       v = IsBool(s.type) ? a[0] != 0 : IsInteger(s.type) ? std::trunc(a[0]) : a[0];
       break;

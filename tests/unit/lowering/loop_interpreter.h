@@ -11,7 +11,9 @@
 
 namespace fuseline::lowering {
 
-int64_t EvaluateIndex(const IndexExpr& expr, const std::vector<int64_t>& at);
+// `positions`: the values of IndexExpr::Value.
+int64_t EvaluateIndex(const IndexExpr& expr, const std::vector<int64_t>& at,
+                      const std::vector<int64_t>& positions = {});
 // One scalar operation. Errors: UNIMPLEMENTED naming it.
 absl::StatusOr<double> EvaluateScalar(const ScalarInstr& instr, const double args[3]);
 // An accumulator and one more value; `kind` is a reduction that gives a value.

@@ -307,14 +307,5 @@ TEST(LowerGraphTest, SourcesDescribeEachOpAlone) {
   EXPECT_EQ(loops.sources[2].bytes, 0);
 }
 
-TEST(LowerGraphTest, OpWithoutALoweringIsUnimplemented) {
-  const absl::StatusOr<Graph> graph = ParseGraph(OneInput("f32[4]", "%y = cumsum(x) {dim = 0}\nreturn %y"));
-  if (!graph.ok()) {
-    EXPECT_THAT(graph.status(), StatusIs(absl::StatusCode::kUnimplemented, "cumsum"));
-    return;
-  }
-  EXPECT_THAT(LowerGraph(*graph, {}).status(), StatusIs(absl::StatusCode::kUnimplemented, "cumsum"));
-}
-
 }  // namespace
 }  // namespace fuseline::lowering

@@ -166,6 +166,53 @@ TEST_F(ViewRulesTest, FlipsCountFromTheEnd) {
   Check({"f32[0]", "flip {dims = [0]}", {0}, [](const Point& at) { return at; }});
 }
 
+TEST_F(ViewRulesTest, TilesAreReadOverAndOver) {
+  Check({"f32[2, 3]", "tile {repeats = [2, 3]}", {4, 9}, [](const Point& at) { return Point{at[0] % 2, at[1] % 3}; }});
+  Check({"f32[3]", "tile {repeats = [2, 2]}", {2, 6}, [](const Point& at) { return Point{at[1] % 3}; }});
+  Check({"f32[2, 3]", "tile {repeats = [2]}", {2, 6}, [](const Point& at) { return Point{at[0], at[1] % 3}; }});
+  Check({"f32[1, 3]", "tile {repeats = [4, 1]}", {4, 3}, [](const Point& at) { return Point{0, at[1]}; }});
+  Check({"f32[]", "tile {repeats = [3]}", {3}, [](const Point&) { return Point{}; }});
+  Check({"f32[2]", "tile {repeats = [0]}", {0}, [](const Point& at) { return at; }});
+  Check({"f32[0, 2]", "tile {repeats = [2, 2]}", {0, 4}, [](const Point& at) { return at; }});
+}
+
+TEST_F(ViewRulesTest, RepeatsStandInARow) {
+  Check({"f32[2, 3]", "repeat_interleave {repeats = 2, dim = -1}", {2, 6}, [](const Point& at) {
+           return Point{at[0], at[1] / 2};
+         }});
+  Check({"f32[1]", "repeat_interleave {repeats = 4, dim = 0}", {4}, [](const Point&) { return Point{0}; }});
+  Check({"f32[3]", "repeat_interleave {repeats = 1, dim = 0}", {3}, [](const Point& at) { return at; }});
+  Check({"f32[3]", "repeat_interleave {repeats = 0, dim = 0}", {0}, [](const Point& at) { return at; }});
+}
+
+TEST_F(ViewRulesTest, RollsGoRound) {
+  Check({"f32[2, 5]", "roll {shifts = [2], dims = [1]}", {2, 5}, [](const Point& at) {
+           return Point{at[0], (at[1] + 3) % 5};
+         }});
+  Check({"f32[3, 4]", "roll {shifts = [-1, 9], dims = [0, -1]}", {3, 4}, [](const Point& at) {
+           return Point{(at[0] + 1) % 3, (at[1] + 3) % 4};
+         }});
+  Check({"f32[2, 3]", "roll {shifts = [1]}", {2, 3}, [](const Point& at) {
+           return PointAt((Position(at, {2, 3}) + 5) % 6, {2, 3});
+         }});
+  Check({"f32[4]", "roll {shifts = [-9223372036854775808], dims = [0]}", {4}, [](const Point& at) { return at; }});
+  Check({"f32[1]", "roll {shifts = [7], dims = [0]}", {1}, [](const Point&) { return Point{0}; }});
+  Check({"f32[0]", "roll {shifts = [7]}", {0}, [](const Point& at) { return at; }});
+}
+
+TEST_F(ViewRulesTest, DiagonalsMoveAlongTwoDims) {
+  Check({"f32[3, 4]", "diagonal ", {3}, [](const Point& at) { return Point{at[0], at[0]}; }});
+  Check({"f32[3, 4]", "diagonal {offset = 2}", {2}, [](const Point& at) { return Point{at[0], at[0] + 2}; }});
+  Check({"f32[3, 4]", "diagonal {offset = -1}", {2}, [](const Point& at) { return Point{at[0] + 1, at[0]}; }});
+  Check({"f32[3, 2, 4]", "diagonal {offset = 1, dim0 = 2, dim1 = 0}", {2, 2}, [](const Point& at) {
+           return Point{at[1] + 1, at[0], at[1]};
+         }});
+  Check({"f32[3, 4]", "diagonal {offset = 4}", {0}, [](const Point& at) { return Point{at[0], at[0]}; }});
+  Check({"f32[3, 4]", "diagonal {offset = -9223372036854775808}", {0}, [](const Point& at) {
+           return Point{at[0], at[0]};
+         }});
+}
+
 TEST_F(ViewRulesTest, ViewWithoutARuleIsUnimplemented) {
   Node node;
   node.op = "unfold";

@@ -30,9 +30,13 @@ class CpuPreludeRunner : public PreludeRunner {
         reinterpret_cast<void (*)(const void*, const void*, void*, long long)>(loop)(operands[0], operands[1], result,
                                                                                      n);
         break;
-      default:
+      case 3:
         reinterpret_cast<void (*)(const void*, const void*, const void*, void*, long long)>(loop)(
             operands[0], operands[1], operands[2], result, n);
+        break;
+      default:
+        reinterpret_cast<void (*)(const void*, const void*, const void*, const void*, void*, long long)>(loop)(
+            operands[0], operands[1], operands[2], operands[3], result, n);
     }
   }
 

@@ -33,6 +33,7 @@ std::vector<AttrMap> SampleAttrs(const OpDef& def) {
   if (name == "addcmul" || name == "addcdiv") return {{}, {{"value", int64_t{3}}}};
   if (name == "softplus") return {{}, {{"beta", 2.0}, {"threshold", 4.0}}, {{"beta", 0.5}, {"threshold", 200.0}}};
   if (name == "elu" || name == "celu") return {{}, {{"alpha", 0.5}}};
+  if (name == "philox") return {{{"word", int64_t{0}}}, {{"word", int64_t{3}}}};
   if (name == "leaky_relu") return {{}, {{"slope", 0.25}}};
   return {{}};
 }

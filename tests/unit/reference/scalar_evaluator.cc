@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "common/ir/philox.h"
 #include "common/tensor/tensor.h"
 
 namespace fuseline {
@@ -232,6 +233,10 @@ ScalarValue EvaluateScalar(const std::vector<ScalarInstr>& instrs, int32_t resul
     }
     if (instr.args[0] >= 0) from = instrs[static_cast<size_t>(instr.args[0])].type;
     switch (instr.op) {
+      case ScalarOp::kPhilox:
+        out.i = PhiloxBlock(static_cast<uint64_t>(arg[0].i),
+                            static_cast<uint64_t>(arg[1].i))[static_cast<size_t>(instr.index)];
+        continue;
       case ScalarOp::kInput:
         out = inputs[static_cast<size_t>(instr.index)];
         continue;
