@@ -11,7 +11,9 @@
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "server/codegen/cpu/cpu_emitter.h"
+#include "server/codegen/cpu/cpu_ordered_emitter.h"
 #include "server/codegen/cuda/cuda_emitter.h"
+#include "server/codegen/cuda/cuda_ordered_emitter.h"
 #include "server/codegen/kernel_body.h"
 #include "server/codegen/plan_memory.h"
 #include "server/codegen/schedule/scheduled_kernel.h"
@@ -35,7 +37,11 @@ class Generator {
         fusion_(fusion),
         target_(target),
         options_(options),
-        counted_(program.sources.size(), false) {}
+        counted_(program.sources.size(), false) {
+    for (const lowering::LoopNode& n : program.nodes) {
+      if (n.into >= 0) becomes_.emplace(n.into, n.tensor);
+    }
+  }
 
   absl::StatusOr<GeneratedKernels> Run() {
     AddSignature();
@@ -74,6 +80,8 @@ class Generator {
   }
 
   int32_t BufferOf(lowering::TensorId id) {
+    // A scatter's result lies where what it writes into lay.
+    if (const auto it = becomes_.find(id); it != becomes_.end()) id = it->second;
     if (const auto it = buffers_.find(id); it != buffers_.end()) return it->second;
     const LoopTensor& t = program_.tensor(id);
     PlanBuffer b;
@@ -130,6 +138,7 @@ class Generator {
 
   absl::Status AddGroup(const FusionGroup& group) {
     if (group.row_count() == 0) return absl::OkStatus();  // every tensor it stores is empty
+    if (group.ordered >= 0 && ElementCount(group.domain) == 0) return absl::OkStatus();
     FUSELINE_ASSIGN_OR_RETURN(KernelBody body, BuildKernelBody(program_, group));
     FUSELINE_ASSIGN_OR_RETURN(std::vector<ScheduledKernel> kernels,
                               ScheduleKernel(std::move(body), group.split, target_.is_cuda(), next_partial_));
@@ -152,11 +161,19 @@ class Generator {
     return absl::OkStatus();
   }
 
+  KernelSource Emit(const ScheduledKernel& k) const {
+    if (k.kind == ScheduledKernel::Kind::kOrdered) {
+      return target_.is_cuda() ? EmitCudaOrderedKernel(k, target_, options_.fast_math)
+                               : EmitCpuOrderedKernel(k, target_, options_.fast_math);
+    }
+    return target_.is_cuda() ? EmitCudaKernel(k, target_, options_.fast_math)
+                             : EmitCpuKernel(k, target_, options_.fast_math);
+  }
+
   // Emits the kernel, unless an equal one is there: repeated parts of a graph (a model's layers) share a kernel.
   int32_t AddSource(ScheduledKernel& k, const std::string& stem) {
     k.name = absl::StrCat(stem, "_", kNumberPlaceholder);
-    KernelSource source = target_.is_cuda() ? EmitCudaKernel(k, target_, options_.fast_math)
-                                            : EmitCpuKernel(k, target_, options_.fast_math);
+    KernelSource source = Emit(k);
     const auto [it, is_new] = same_text_.try_emplace(source.text, static_cast<int32_t>(out_.sources.size()));
     if (!is_new) return it->second;
     const std::string number = absl::StrCat(out_.sources.size());
@@ -166,9 +183,13 @@ class Generator {
     return it->second;
   }
 
+  static const char* KindName(const FusionGroup& group) {
+    return group.ordered >= 0 ? "ordered" : (group.is_reduction() ? "reduction" : "pointwise");
+  }
+
   // fuseline_<kind>_<ops>, to which the kernel's number is added
   std::string KernelName(const FusionGroup& group, const char* suffix) {
-    std::string name = absl::StrCat("fuseline_", group.is_reduction() ? "reduction" : "pointwise");
+    std::string name = absl::StrCat("fuseline_", KindName(group));
     std::set<std::string> seen;
     for (lowering::LoopNodeId id : group.nodes) {
       const std::string& label = program_.node(id).label;
@@ -182,7 +203,7 @@ class Generator {
   void AddReport(const FusionGroup& group, const ScheduledKernel& k, bool first) {
     KernelReport r;
     r.name = k.name;
-    r.kind = group.is_reduction() ? "reduction" : "pointwise";
+    r.kind = KindName(group);
     r.schedule = k.description;
     for (const BodyParam& p : k.body.params) {
       if (p.tensor == kChecksParam) continue;
@@ -245,6 +266,7 @@ class Generator {
   const CompileOptions& options_;
   GeneratedKernels out_;
   absl::flat_hash_map<lowering::TensorId, int32_t> buffers_;
+  absl::flat_hash_map<lowering::TensorId, lowering::TensorId> becomes_;
   absl::flat_hash_map<int32_t, int32_t> partials_;
   absl::flat_hash_map<std::string, int32_t> same_text_;
   int32_t next_partial_ = 0;

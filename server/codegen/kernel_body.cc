@@ -108,7 +108,11 @@ class BodyBuilder {
       rows.push_back(body_.extents[i]);
     }
     row_position_ = Flatten(row_vars, rows);
-    for (TensorId t : group_.stored) FUSELINE_RETURN_IF_ERROR(Store(t));
+    if (group_.ordered >= 0) {
+      FUSELINE_RETURN_IF_ERROR(StoreOrdered(program_.node(group_.ordered)));
+    } else {
+      for (TensorId t : group_.stored) FUSELINE_RETURN_IF_ERROR(Store(t));
+    }
     AssignPasses(body_);
     return std::move(body_);
   }
@@ -128,6 +132,37 @@ class BodyBuilder {
                           stored.scalar.storage == tensor.dtype && ReadsF32(stored);
     store.value = rounding ? stored.scalar.args[0] : value;
     body_.stores.push_back(std::move(store));
+    return absl::OkStatus();
+  }
+
+  absl::Status StoreOrdered(const LoopNode& n) {
+    const LoopTensor& tensor = program_.tensor(n.tensor);
+    const std::vector<IndexExpr> at = Unflatten(full_position_, n.domain, body_.extents);
+    std::vector<int32_t> ids;
+    BodyStore store;
+    FUSELINE_ASSIGN_OR_RETURN(store.value, EvaluateBody(n, at, {}, &ids));
+    store.param = Param(n.tensor, true);
+    store.offset = full_position_;
+    if (!n.position.empty()) {
+      std::vector<IndexExpr> position = SubstituteAll(n.position, at, body_.extents);
+      for (IndexExpr& e : position) {
+        e = e.RenameValues([&](int32_t v) { return ids[static_cast<size_t>(n.values[static_cast<size_t>(v)])]; });
+      }
+      store.offset = Flatten(position, tensor.shape);
+    }
+    body_.stores.push_back(std::move(store));
+    BodyOrdered ordered;
+    ordered.kind = n.kind;
+    ordered.reduction = n.reduction;
+    ordered.descending = n.descending;
+    if (n.reduction == ReductionKind::kArgmax) {
+      BodyInstr arg;
+      arg.kind = BodyInstr::Kind::kIndex;
+      arg.scalar.type = DType::kI64;
+      arg.offset = lowering::Substitute(n.arg_index, at, body_.extents);
+      ordered.arg = Add(std::move(arg));
+    }
+    body_.ordered = ordered;
     return absl::OkStatus();
   }
 
@@ -246,8 +281,9 @@ class BodyBuilder {
     return true;
   }
 
+  // `all`, where given: the ids of all of the body's instructions.
   absl::StatusOr<int32_t> EvaluateBody(const LoopNode& n, const std::vector<IndexExpr>& at,
-                                       const std::vector<IndexBound>& context) {
+                                       const std::vector<IndexBound>& context, std::vector<int32_t>* all = nullptr) {
     std::vector<int32_t> ids(n.body.size(), -1);
     for (size_t i = 0; i < n.body.size(); ++i) {
       const ScalarInstr& s = n.body[i];
@@ -277,6 +313,7 @@ class BodyBuilder {
       if (static_cast<int32_t>(i) == n.result && s.op != ScalarOp::kConst) instr.hint = n.label;
       ids[i] = Add(std::move(instr));
     }
+    if (all != nullptr) *all = ids;
     return ids[static_cast<size_t>(n.result)];
   }
 
@@ -588,6 +625,7 @@ void RemoveDeadCode(KernelBody& body) {
   std::vector<bool> live(body.instrs.size(), false);
   const auto mark = [&](int32_t id) { live[static_cast<size_t>(id)] = true; };
   for (const BodyStore& s : body.stores) ForEachUse(s, mark);
+  if (body.ordered && body.ordered->arg >= 0) mark(body.ordered->arg);
   for (size_t i = body.instrs.size(); i-- > 0;) {
     if (!live[i]) continue;
     const BodyInstr& instr = body.instrs[i];
@@ -622,6 +660,7 @@ void RemoveDeadCode(KernelBody& body) {
     RenameUses(s, [&](int32_t id) { return renamed[static_cast<size_t>(id)]; });
     param_used[static_cast<size_t>(s.param)] = true;
   }
+  if (body.ordered && body.ordered->arg >= 0) body.ordered->arg = renamed[static_cast<size_t>(body.ordered->arg)];
   std::vector<BodyParam> params;
   for (size_t p = 0; p < body.params.size(); ++p) {
     if (!param_used[p]) continue;

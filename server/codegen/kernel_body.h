@@ -68,6 +68,14 @@ struct BodyStore {
   int32_t pass = 0;
 };
 
+// The one store of a scan, scatter or sort: what it does with its values, in row-major order of the reduced variables.
+struct BodyOrdered {
+  lowering::LoopNode::Kind kind = lowering::LoopNode::Kind::kScan;
+  ReductionKind reduction = ReductionKind::kNone;  // kScan; kScatter: kNone replaces
+  bool descending = false;                         // kSort; what is stored is the position, not the value
+  int32_t arg = -1;                                // kScan of kArgmax, which stores positions: the i64 position
+};
+
 // Only elements with start + var < limit exist (the last piece of a split row may be short).
 struct BodyBound {
   int32_t var = -1;
@@ -83,6 +91,7 @@ struct KernelBody {
   std::vector<BodyReduction> reductions;
   std::vector<BodyStore> stores;
   std::optional<BodyBound> bound;
+  std::optional<BodyOrdered> ordered;
   int32_t passes = 0;  // over the row; 0: everything is per row (or pointwise without reduced loops)
   int64_t row_count() const;
   int64_t reduced_count() const;

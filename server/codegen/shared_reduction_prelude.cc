@@ -22,6 +22,13 @@ constexpr PreludeTemplate kTemplates[] = {
   const bool same = nan_a ? nan_b : a == b;
   return same ? at_b < at_a : !nan_a && (nan_b || b < a);
 })"},
+    // Ascending order, in which NaN is the greatest; descending order is fl_better_max's.
+    {"fl_below_@S", kAll, kNoType,
+     R"(FL_FN bool fl_below_@S(@T a, long long at_a, @T b, long long at_b) {
+  const bool nan_a = a != a, nan_b = b != b;
+  const bool same = nan_a ? nan_b : a == b;
+  return same ? at_b < at_a : !nan_b && (nan_a || b < a);
+})"},
 };
 
 }  // namespace

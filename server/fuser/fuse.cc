@@ -79,6 +79,7 @@ struct OpenGroup {
   std::vector<bool> reduced;
   bool is_reduction = false;
   bool split = false;
+  LoopNodeId ordered = -1;  // closed: has a kernel of its own
   int64_t rows = 1;
   int64_t count = 1;
   std::vector<LoopNodeId> nodes;
@@ -100,6 +101,7 @@ class Fuser {
       for (const LoopInput& in : n.inputs) {
         if (in.reads_tensor()) ++outside_uses_[static_cast<size_t>(in.tensor)];
       }
+      if (n.into >= 0) ++outside_uses_[static_cast<size_t>(n.into)];
     }
     for (TensorId t : program.outputs) ++outside_uses_[static_cast<size_t>(t)];
   }
@@ -115,6 +117,7 @@ class Fuser {
       out.reduced = std::move(g.reduced);
       out.nodes = std::move(g.nodes);
       out.split = g.split;
+      out.ordered = g.ordered;
       plan.groups.push_back(std::move(out));
     }
     return plan;
@@ -138,6 +141,12 @@ class Fuser {
         newest = g;
         newest_tensor = in.tensor;
       }
+    }
+    if (node(v).is_ordered()) {
+      const int32_t into = GroupOfTensor(node(v).into);
+      StartGroup(v, Order(into) > Order(newest) ? into : newest);
+      groups_.back().ordered = v;
+      return;
     }
     if (options_.fuse) {
       std::string reason;
@@ -183,7 +192,7 @@ class Fuser {
 
   void SetDomain(OpenGroup& g, const LoopNode& n) const {
     g.domain = n.domain;
-    g.reduced = n.is_reduction() ? n.reduced : std::vector<bool>(n.domain.size(), false);
+    g.reduced = n.is_reduction() || n.is_ordered() ? n.reduced : std::vector<bool>(n.domain.size(), false);
     g.is_reduction = n.is_reduction();
     g.rows = n.is_reduction() ? ElementCount(n.kept_shape()) : ElementCount(n.domain);
     g.count = ElementCount(n.domain);
@@ -239,6 +248,7 @@ class Fuser {
 
   bool Join(LoopNodeId v, int32_t g, std::string& reason) {
     OpenGroup& group = groups_[static_cast<size_t>(g)];
+    if (group.ordered >= 0) return Refuse(reason, "it runs in order, in a kernel of its own");
     if (group.nodes.size() >= kMaxNodesInGroup) return Refuse(reason, "the kernel has reached its largest size");
     if (TooManyTensors(v, group)) return Refuse(reason, "the kernel would have too many tensors");
     const LoopNode& n = node(v);
@@ -455,6 +465,10 @@ class BoundaryPass {
     std::sort(group.nodes.begin(), group.nodes.end());
     absl::flat_hash_set<TensorId> seen;
     for (LoopNodeId n : group.nodes) {
+      if (const TensorId into = program_.node(n).into; into >= 0) {
+        group.loads.push_back(into);
+        needed_[static_cast<size_t>(into)] = true;
+      }
       for (const LoopInput& in : program_.node(n).inputs) {
         if (!in.reads_tensor()) continue;
         if (Computed(in.tensor) && here.contains(program_.tensor(in.tensor).producer)) continue;
@@ -524,7 +538,7 @@ class BoundaryPass {
       const LoopTensor& tensor = program_.tensor(at);
       // What must not be recomputed is loaded inside the closure too, else Fuse would ask for it again and again.
       const bool leaf = !Computed(at) || needed_[static_cast<size_t>(at)] || stored_only_.contains(at) ||
-                        program_.node(tensor.producer).is_reduction();
+                        program_.node(tensor.producer).kind != LoopNode::Kind::kPointwise;
       if (leaf) {
         if (at == t) return std::nullopt;
         if (!loads.contains(at)) extra_bytes += tensor.size_bytes();

@@ -10,7 +10,9 @@
 
 namespace fuseline::fuser {
 
-bool FusionGroup::is_reduction() const { return std::find(reduced.begin(), reduced.end(), true) != reduced.end(); }
+bool FusionGroup::is_reduction() const {
+  return ordered < 0 && std::find(reduced.begin(), reduced.end(), true) != reduced.end();
+}
 
 int64_t FusionGroup::row_count() const {
   int64_t n = 1;
@@ -59,7 +61,9 @@ absl::Status VerifyFusionPlan(const LoopProgram& program, const FusionPlan& plan
     for (TensorId t : g.stored) {
       if (in_memory[static_cast<size_t>(t)] || !is_here(t)) return broken("F2", t);
       const int64_t count = program.tensor(t).element_count();
-      if (count != rows && count != rows * reduced) return broken("F3", t);
+      const bool scatters = g.ordered >= 0 && program.node(g.ordered).into >= 0;
+      if (!scatters && count != rows && count != rows * reduced) return broken("F3", t);
+      if (scatters && !in_memory[static_cast<size_t>(program.node(g.ordered).into)]) return broken("F3", t);
     }
     for (TensorId t : g.stored) in_memory[static_cast<size_t>(t)] = true;
   }
@@ -79,8 +83,10 @@ std::string PrintFusionPlan(const LoopProgram& program, const FusionPlan& plan) 
     std::vector<std::string> dims;
     for (size_t d = 0; d < g.domain.size(); ++d) dims.push_back(absl::StrCat(g.reduced[d] ? "r" : "", g.domain[d]));
     absl::StrAppend(&out, "group ", i, ": ",
-                    g.is_reduction() ? (g.split ? "split reduction" : "reduction") : "pointwise", " over [",
-                    absl::StrJoin(dims, ", "), "]\n  reads ", names(g.loads), "\n");
+                    g.ordered >= 0     ? "ordered"
+                    : g.is_reduction() ? (g.split ? "split reduction" : "reduction")
+                                       : "pointwise",
+                    " over [", absl::StrJoin(dims, ", "), "]\n  reads ", names(g.loads), "\n");
     for (LoopNodeId id : g.nodes) {
       absl::StrAppend(&out, "  ", program.tensor(program.node(id).tensor).name, " = ", program.node(id).label, "\n");
     }

@@ -3,8 +3,9 @@
 // Invariants (VerifyFusionPlan checks them; numbers are those of docs/ir.md):
 //   (F1) groups stand in topological order: a group reads inputs, constants and what earlier groups store;
 //   (F2) every returned tensor is stored by exactly one group, every tensor that a group reads from memory by an
-//   earlier one; (F3) a stored tensor has as many elements as the group's domain, or as its rows; (F4) reductions of a
-//   group run over the same rows and the same reduced extent as the group.
+//   earlier one; (F3) a stored tensor has as many elements as the group's domain, or as its rows (a scatter's as many
+//   as what it writes into, which an earlier group has stored); (F4) reductions of a group run over the same rows and
+//   the same reduced extent as the group.
 // Ownership: values; ids refer to the LoopProgram. Thread-safety: thread-compatible.
 #pragma once
 
@@ -29,6 +30,7 @@ struct FusionGroup {
   std::vector<TensorId> stored;   // written to memory, in order of computation
   std::vector<TensorId> loads;    // read from memory, in order of first use
   bool split = false;             // few rows, long ones: several blocks share a row, a second kernel combines
+  LoopNodeId ordered = -1;  // the scan, scatter or sort that it is for: `reduced` runs in order, nothing else joins
   bool is_reduction() const;
   int64_t row_count() const;      // product of the kept extents
   int64_t reduced_count() const;  // product of the reduced extents

@@ -33,6 +33,8 @@ class CpuEmitter {
       case Kind::kRow:
         Rows();
         break;
+      case Kind::kOrdered:
+        break;
       case Kind::kColumn:
         Columns();
         break;

@@ -57,6 +57,8 @@ class CudaEmitter {
       case Kind::kPointwise:
         Pointwise();
         break;
+      case Kind::kOrdered:
+        break;
       case Kind::kColumn:
         ColumnIndices(k_.threads_per_row);
         for (const Phase& p : k_.phases.phases) p.row ? ColumnRowPhase(p) : ColumnPass(p);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "server/codegen/schedule/schedule_ordered.h"
 #include "server/codegen/schedule/scheduled_kernel.h"
 #include "server/codegen/schedule/split_reduction.h"
 #include "server/fuser/cost_model.h"
@@ -270,6 +271,8 @@ class Scheduler {
             absl::StrCat("pointwise, ", k.lanes, " lanes", k.unroll > 1 ? absl::StrCat(" x ", k.unroll) : "");
         break;
       }
+      case ScheduledKernel::Kind::kOrdered:
+        break;
       case ScheduledKernel::Kind::kColumn: {
         const int64_t vectors = rows / k.lanes;
         k.rows_per_block = std::min<int32_t>(32, PowerOfTwoAtLeast(vectors));
@@ -342,6 +345,8 @@ class Scheduler {
         item = reduced;
         k.description = "row, vectorised loop over the reduced extent";
         break;
+      case ScheduledKernel::Kind::kOrdered:
+        break;
       case ScheduledKernel::Kind::kColumn: {
         const int64_t extent = k.body.extents[static_cast<size_t>(k.vector_var)];
         k.work_items = rows / std::max<int64_t>(extent, 1) * ((extent + k.lanes - 1) / k.lanes);
@@ -363,6 +368,10 @@ absl::StatusOr<std::vector<ScheduledKernel>> ScheduleKernel(KernelBody body, boo
                                                             int32_t first_partial) {
   Scheduler scheduler(cuda);
   std::vector<ScheduledKernel> out;
+  if (body.ordered) {
+    out.push_back(ScheduleOrdered(std::move(body), cuda, first_partial));
+    return out;
+  }
   CollapseLoops(body);
   if (split && body.reduced_count() > 1) {
     int32_t var;

@@ -20,13 +20,14 @@ struct ScheduledKernel {
     kPointwise,  // a thread (CUDA) or loop iteration (CPU) for each `lanes` neighbouring elements
     kRow,        // lanes along the reduced extent: several threads share a row and combine
     kColumn,     // lanes along the rows (the contiguous dim is kept): a thread walks down its columns
+    kOrdered,    // a scan, scatter or sort (body.ordered): schedule_ordered.h; has no phases
   } kind = Kind::kPointwise;
   std::string name;         // fuseline_<kind>_<ops>_<n>
   std::string description;  // "persistent row, 256 threads, 8 lanes"
   KernelBody body;
   PhasePlan phases;
   int32_t vector_var = -1;         // lanes run along it; -1: a single element
-  int32_t lanes = 1;               // elements of one vector; the CPU's column tile width
+  int32_t lanes = 1;               // elements of one vector; the CPU's column tile width (of kOrdered: tile of rows)
   std::vector<bool> vector_load;   // by instruction: one access serves all lanes
   std::vector<bool> vector_store;  // by store
   bool wide_index = false;         // 64-bit offsets
