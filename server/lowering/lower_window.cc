@@ -1,5 +1,5 @@
 // Pooling: a guarded reduction over the taps of a window, then what each element of the result still needs.
-// Tested by tests/unit/lowering/lower_window_test.cc
+// Tested by tests/unit/lowering/lower_contraction_test.cc
 #include <cmath>
 #include <limits>
 #include <string>

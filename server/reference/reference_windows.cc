@@ -1,4 +1,4 @@
-// Pooling by its definitions. Tested by tests/unit/reference/reference_windows_test.cc
+// Pooling by its definitions. Tested by tests/unit/reference/reference_contractions_test.cc
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -2,7 +2,7 @@
 // for its diagonal, and without "->" the labels that occur once, in alphabetical order.
 // Pipeline: equation and operand shapes -> ParseEinsum -> EinsumPlan -> type rule, lowering.
 // Errors: INVALID_ARGUMENT without the node's name. Thread-safety: pure functions.
-// Tested by tests/unit/common/einsum_equation_test.cc
+// Tested by tests/unit/common/contraction_rules_test.cc
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // Pipeline: attributes {kernel, strides, padding, dilation, …} and sizes -> WindowDim for each spatial dim -> type
 // rules, lowering. Units: elements. Errors: INVALID_ARGUMENT without the node's name. Thread-safety: pure functions.
 // Source of the sizes: output = floor((low + input + high - dilation (kernel - 1) - 1) / stride) + 1.
-// Tested by tests/unit/common/window_geometry_test.cc
+// Tested by tests/unit/common/contraction_rules_test.cc
 #pragma once
 
 #include <cstdint>

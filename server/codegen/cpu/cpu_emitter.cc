@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/codegen/cpu/cpu_tile_emitter.h"
 #include "server/codegen/lane_block.h"
 #include "server/codegen/prelude.h"
 #include "server/codegen/statement_printer.h"
@@ -38,6 +39,8 @@ class CpuEmitter {
       case Kind::kColumn:
         Columns();
         break;
+      case Kind::kTile:
+        break;  // CpuTileText
     }
     out_.Close();
     const std::string prelude = CpuPrelude().Render(printer_.needed());
@@ -387,7 +390,7 @@ KernelSource EmitCpuKernel(const ScheduledKernel& kernel, const Target& target, 
   out.entry = kernel.name;
   out.target = target;
   out.fast_math = fast_math;
-  out.text = CpuEmitter(kernel).Emit();
+  out.text = kernel.kind == Kind::kTile ? CpuTileText(kernel) : CpuEmitter(kernel).Emit();
   return out;
 }
 

@@ -12,5 +12,7 @@ namespace fuseline::codegen {
 absl::Span<const PreludeFunction> CpuScalarPrelude();
 // The elementary functions in f32, computed in f64 by polynomials; part of CpuScalarPrelude.
 absl::Span<const PreludeTemplate> CpuElementaryTemplates();
+// The micro-kernels of tiled contractions; part of CpuScalarPrelude.
+absl::Span<const PreludeTemplate> CpuTileTemplates();
 
 }  // namespace fuseline::codegen

@@ -125,7 +125,7 @@ constexpr PreludeTemplate kTemplates[] = {
 
 absl::Span<const PreludeFunction> CpuScalarPrelude() {
   static const PreludeTable* const table =
-      new PreludeTable({kTemplates, CpuElementaryTemplates(), SharedScalarTemplates(), SharedStorageTemplates(),
+      new PreludeTable({kTemplates, CpuElementaryTemplates(), CpuTileTemplates(), SharedScalarTemplates(), SharedStorageTemplates(),
                         SharedReductionTemplates()});
   return table->functions();
 }

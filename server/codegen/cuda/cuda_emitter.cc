@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/codegen/cuda/cuda_tile_emitter.h"
 #include "server/codegen/lane_block.h"
 #include "server/codegen/prelude.h"
 #include "server/codegen/statement_printer.h"
@@ -68,6 +69,8 @@ class CudaEmitter {
         DeclareHeld();
         for (const Phase& p : k_.phases.phases) p.row ? RowPhase(p) : RowPass(p);
         break;
+      case Kind::kTile:
+        break;  // CudaTileText
     }
     out_.Close();
     std::set<std::string> needed = printer_.needed();
@@ -613,7 +616,7 @@ KernelSource EmitCudaKernel(const ScheduledKernel& kernel, const Target& target,
   out.entry = kernel.name;
   out.target = target;
   out.fast_math = fast_math;
-  out.text = CudaEmitter(kernel).Emit();
+  out.text = kernel.kind == Kind::kTile ? CudaTileText(kernel) : CudaEmitter(kernel).Emit();
   return out;
 }
 

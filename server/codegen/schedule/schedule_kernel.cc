@@ -54,6 +54,8 @@ class Scheduler {
     ScheduledKernel k;
     k.body = std::move(body);
     CollapseLoops(k.body);
+    AssignPasses(k.body);
+    if (ScheduleTiles(k)) return k;
     ChooseVectorLoop(k);
     AssignPasses(k.body);
     ChooseLanes(k);
@@ -91,6 +93,29 @@ class Scheduler {
   }
 
  private:
+  // Whether the body is a contraction that goes by tiles.
+  bool ScheduleTiles(ScheduledKernel& k) const {
+    k.tile = PlanTiles(k.body, cuda_);
+    if (!k.tile) return false;
+    const TilePlan& t = *k.tile;
+    k.kind = ScheduledKernel::Kind::kTile;
+    k.phases = BuildPhases(k.body, std::vector<bool>(k.body.instrs.size(), false));
+    k.vector_load.assign(k.body.instrs.size(), false);
+    k.vector_store.assign(k.body.stores.size(), false);
+    k.wide_index = NeedsWideIndex(k);
+    k.description = absl::StrCat("tiles of ", t.tile_m, " x ", t.tile_n, " x ", t.tile_k);
+    if (cuda_) {
+      k.dims.block[0] = kTileThreads;
+      k.dims.grid[0] = t.tile_count();
+      absl::StrAppend(&k.description, ", ", t.thread_m, " x ", t.thread_n, " of a thread");
+    } else {
+      k.work_items = t.tile_count();
+      const int64_t item = int64_t{t.tile_m} * t.tile_n / 16 * t.reduced;
+      k.work_grain = std::max<int64_t>(1, kCpuGrainElements / std::max<int64_t>(item, 1));
+    }
+    return true;
+  }
+
   // The loop along which most of the bytes that passes move are contiguous; -1 where none is.
   static int32_t BestVar(const KernelBody& body) {
     std::vector<int64_t> score(body.extents.size(), 0);
@@ -222,6 +247,8 @@ class Scheduler {
 
   static bool NeedsWideIndex(const ScheduledKernel& k) {
     int64_t high = k.body.row_count() * std::max<int64_t>(k.body.reduced_count(), 1);
+    // Tiles number rows and reduced elements apart, a few past the end.
+    if (k.tile) high = std::max({k.tile->tile_count(), k.body.row_count(), k.body.reduced_count()}) + (1 << 16);
     for (const BodyInstr& i : k.body.instrs) {
       high = std::max(high, Magnitude(i.offset, k.body.extents));
       for (const lowering::IndexBound& b : i.bounds)
@@ -287,6 +314,8 @@ class Scheduler {
       case ScheduledKernel::Kind::kRow:
         MapRow(k, rows, reduced);
         break;
+      case ScheduledKernel::Kind::kTile:
+        break;  // ScheduleTiles
     }
   }
 
@@ -354,6 +383,8 @@ class Scheduler {
         k.description = absl::StrCat("column, tiles of ", k.lanes, " columns");
         break;
       }
+      case ScheduledKernel::Kind::kTile:
+        break;  // ScheduleTiles
     }
     k.work_grain = std::max<int64_t>(1, kCpuGrainElements / item);
   }

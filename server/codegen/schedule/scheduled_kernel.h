@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "common/artifact/launch_plan.h"
 #include "server/codegen/kernel_body.h"
 #include "server/codegen/schedule/phases.h"
+#include "server/codegen/schedule/tile_contraction.h"
 
 namespace fuseline::codegen {
 
@@ -21,11 +23,13 @@ struct ScheduledKernel {
     kRow,        // lanes along the reduced extent: several threads share a row and combine
     kColumn,     // lanes along the rows (the contiguous dim is kept): a thread walks down its columns
     kOrdered,    // a scan, scatter or sort (body.ordered): schedule_ordered.h; has no phases
+    kTile,       // a sum of products in tiles of the result: `tile`
   } kind = Kind::kPointwise;
   std::string name;         // fuseline_<kind>_<ops>_<n>
   std::string description;  // "persistent row, 256 threads, 8 lanes"
   KernelBody body;
   PhasePlan phases;
+  std::optional<TilePlan> tile;    // kTile
   int32_t vector_var = -1;         // lanes run along it; -1: a single element
   int32_t lanes = 1;               // elements of one vector; the CPU's column tile width (of kOrdered: tile of rows)
   std::vector<bool> vector_load;   // by instruction: one access serves all lanes
