@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
+#include "server/fuser/contraction_sides.h"
 
 namespace fuseline::fuser {
 namespace {
@@ -78,6 +79,7 @@ struct OpenGroup {
   Shape domain;
   std::vector<bool> reduced;
   bool is_reduction = false;
+  bool is_contraction = false;  // its one reduction goes by tiles
   bool split = false;
   LoopNodeId ordered = -1;  // closed: has a kernel of its own
   int64_t rows = 1;
@@ -218,6 +220,7 @@ class Fuser {
 
   void AddMember(LoopNodeId v, int32_t g) {
     OpenGroup& group = groups_[static_cast<size_t>(g)];
+    group.is_contraction = group.is_contraction || SidesOf(node(v)).is_contraction();
     group_of_[static_cast<size_t>(v)] = g;
     group.nodes.push_back(v);
     bool after = false;
@@ -281,6 +284,8 @@ class Fuser {
   bool JoinReduction(LoopNodeId v, int32_t g, std::string& reason) {
     OpenGroup& group = groups_[static_cast<size_t>(g)];
     const LoopNode& n = node(v);
+    if (group.is_contraction || (group.is_reduction && SidesOf(n).is_contraction()))
+      return Refuse(reason, "a contraction shares its loops with no other reduction");
     if (ElementCount(n.domain) == group.count && group.count != 0) {
       const bool same =
           group.is_reduction && CollapseRows(n.domain, n.reduced) == CollapseRows(group.domain, group.reduced);
@@ -392,7 +397,8 @@ class Fuser {
     if (uses.empty() || group.open_tensors != closed)
       return Refuse(reason, "the loops differ and the value is needed elsewhere");
     const CostModel& m = options_.cost;
-    const double recompute = static_cast<double>(cost) * static_cast<double>(ElementCount(n.domain)) / m.ops_per_micro;
+    const double computed = static_cast<double>(ElementCount(n.domain)) * SidesOf(n).computed_share();
+    const double recompute = static_cast<double>(cost) * computed / m.ops_per_micro;
     const double store = 2.0 * static_cast<double>(bytes) / m.bytes_per_micro + m.launch_micros;
     // Two accesses may ask for the same values at different elements; such steps one behind the other double the work
     // each time.

@@ -125,8 +125,8 @@ constexpr PreludeTemplate kTemplates[] = {
 
 absl::Span<const PreludeFunction> CpuScalarPrelude() {
   static const PreludeTable* const table =
-      new PreludeTable({kTemplates, CpuElementaryTemplates(), CpuTileTemplates(), SharedScalarTemplates(), SharedStorageTemplates(),
-                        SharedReductionTemplates()});
+      new PreludeTable({kTemplates, CpuElementaryTemplates(), CpuTileTemplates(), SharedScalarTemplates(),
+                        SharedStorageTemplates(), SharedReductionTemplates()});
   return table->functions();
 }
 

@@ -73,11 +73,14 @@ TEST(ContractionRulesTest, WhatDoesNotFitIsRefused) {
       {"x: f32[1, 2, 4], w: f32[3, 2, 5]", "conv(x, w)", "is larger than spatial dim 0 with its padding, 4"},
       {"x: f32[1, 2, 4], w: f32[3, 2, 0]", "conv(x, w)", "the kernel has size 0 in spatial dim 0"},
       {"x: f32[1, 2, 4], w: f32[3, 2, 3]", "conv(x, w) {groups = 0}", "attribute 'groups': 0 is not positive"},
-      {"x: f32[1, 2, 4], w: f32[3, 2, 3]", "conv(x, w) {strides = [0]}", "attribute 'strides': 0 is not in [1, 1048576]"},
-      {"x: f32[1, 2, 4], w: f32[3, 2, 3]", "conv(x, w) {padding = [-1]}", "attribute 'padding': -1 is not in [0, 1048576]"},
+      {"x: f32[1, 2, 4], w: f32[3, 2, 3]", "conv(x, w) {strides = [0]}",
+       "attribute 'strides': 0 is not in [1, 1048576]"},
+      {"x: f32[1, 2, 4], w: f32[3, 2, 3]", "conv(x, w) {padding = [-1]}",
+       "attribute 'padding': -1 is not in [0, 1048576]"},
       {"x: f32[1, 2, 4], w: f32[3, 2, 3]", "conv(x, w) {dilation = [1, 1, 1]}", "has 3 numbers for 1 dims"},
       {"x: f32[2, 4], w: f32[3, 2]", "conv(x, w)", "with 1 to 3 spatial dims"},
-      {"x: f32[1, 2, 4], w: f32[2, 3, 3]", "conv_transpose(x, w) {output_padding = [1]}", "is not less than the stride"},
+      {"x: f32[1, 2, 4], w: f32[2, 3, 3]", "conv_transpose(x, w) {output_padding = [1]}",
+       "is not less than the stride"},
       {"x: f32[1, 2, 1], w: f32[2, 3, 1]", "conv_transpose(x, w) {padding = [4]}", "gives a result of size -7"},
       {"x: f32[2, 4]", "max_pool(x) {kernel = [2, 2, 2]}", "attribute 'kernel' has 3 numbers for f32[2, 4]"},
       {"x: f32[2, 4]", "max_pool(x) {kernel = [5]}", "is larger than spatial dim 0"},
@@ -103,7 +106,7 @@ TEST(ContractionRulesTest, HugeProductsAreBounded) {
       {"a: f32[1048576, 2], b: f32[2, 1048576], c: f32[1048576]", R"(einsum(a, a, b) {equation = "ij,kj,jl->l"})"},
       {"a: f32[1, 1, 1099511627776], b: f32[1, 1, 1]", "conv_transpose(a, b) {strides = [1048576]}"},
   };
-  for (const auto& row : kRows) EXPECT_THAT(Parse(row.inputs, row.op).status(), StatusIs(kInvalid)) << row.op;
+  for (const auto& row : kRows) EXPECT_THAT(Parse(row.inputs, row.op).status(), StatusIs(kInvalid, "limit")) << row.op;
 }
 
 }  // namespace

@@ -71,7 +71,9 @@ TEST(ReferenceContractionsTest, MatrixProductsByHand) {
       {"matmul(a, b)", {{"f32[1, 0]", {}}, {"f32[0, 2]", {}}}, {0, 0}},
       {"matmul(a, b)", {{"i8[1, 2]", {100, 100}}, {"i8[2, 1]", {2, 1}}}, {300 - 256}},
       {"matmul(a, b) {dtype = i32}", {{"i8[1, 2]", {100, 100}}, {"i8[2, 1]", {2, 1}}}, {300}},
-      {"linear(a, b, c)", {{"f32[2]", {1, 2}}, {"f32[3, 2]", {1, 0, 0, 1, 1, 1}}, {"f32[3]", {10, 20, 30}}}, {11, 22, 33}},
+      {"linear(a, b, c)",
+       {{"f32[2]", {1, 2}}, {"f32[3, 2]", {1, 0, 0, 1, 1, 1}}, {"f32[3]", {10, 20, 30}}},
+       {11, 22, 33}},
   });
 }
 
@@ -108,41 +110,45 @@ TEST(ReferenceContractionsTest, ConvolutionsByHand) {
 
 TEST(ReferenceContractionsTest, PoolingByHand) {
   const Input x = {"f32[5]", {1, 5, 2, 4, 3}};
-  ExpectRows({
-      {"max_pool(a) {kernel = [2]}", {x}, {5, 4}},
-      {"max_pool(a) {kernel = [2], ceil_mode = true}", {x}, {5, 4, 3}},
-      {"max_pool(a) {kernel = [2], strides = [1]}", {x}, {5, 5, 4, 4}},
-      {"max_pool(a) {kernel = [3], strides = [2], padding = [1]}", {x}, {5, 5, 4}},
-      {"max_pool(a) {kernel = [2], dilation = [3]}", {{"f32[6]", {1, 5, 2, 4, 3, 0}}}, {4}},
-      {"max_pool(a) {kernel = [2]}", {{"f32[4]", {-kInf, -kInf, kNan, 1}}}, {-kInf, kNan}},
-      {"max_pool(a) {kernel = [2], padding = [1]}", {{"i8[2]", {-5, -6}}}, {-5, -6}},
-      {"avg_pool(a) {kernel = [2]}", {x}, {3, 3}},
-      {"avg_pool(a) {kernel = [2], padding = [1]}", {x}, {0.5, 3.5, 3.5}},
-      {"avg_pool(a) {kernel = [2], padding = [1], count_include_pad = false}", {x}, {1, 3.5, 3.5}},
-      {"avg_pool(a) {kernel = [2], ceil_mode = true}", {x}, {3, 3, 3}},
-      {"lp_pool(a) {kernel = [2], p = 1.0}", {{"f32[2]", {-3, 4}}}, {7}},
-      {"lp_pool(a) {kernel = [2]}", {{"f32[2]", {-3, 4}}}, {5}},
-      {"adaptive_avg_pool(a) {output_size = [2]}", {x}, {8.0 / 3, 3}},
-      {"adaptive_avg_pool(a) {output_size = [1]}", {x}, {3}},
-  }, 1e-6);
+  ExpectRows(
+      {
+          {"max_pool(a) {kernel = [2]}", {x}, {5, 4}},
+          {"max_pool(a) {kernel = [2], ceil_mode = true}", {x}, {5, 4, 3}},
+          {"max_pool(a) {kernel = [2], strides = [1]}", {x}, {5, 5, 4, 4}},
+          {"max_pool(a) {kernel = [3], strides = [2], padding = [1]}", {x}, {5, 5, 4}},
+          {"max_pool(a) {kernel = [2], dilation = [3]}", {{"f32[6]", {1, 5, 2, 4, 3, 0}}}, {4}},
+          {"max_pool(a) {kernel = [2]}", {{"f32[4]", {-kInf, -kInf, kNan, 1}}}, {-kInf, kNan}},
+          {"max_pool(a) {kernel = [2], padding = [1]}", {{"i8[2]", {-5, -6}}}, {-5, -6}},
+          {"avg_pool(a) {kernel = [2]}", {x}, {3, 3}},
+          {"avg_pool(a) {kernel = [2], padding = [1]}", {x}, {0.5, 3.5, 3.5}},
+          {"avg_pool(a) {kernel = [2], padding = [1], count_include_pad = false}", {x}, {1, 3.5, 3.5}},
+          {"avg_pool(a) {kernel = [2], ceil_mode = true}", {x}, {3, 3, 3}},
+          {"lp_pool(a) {kernel = [2], p = 1.0}", {{"f32[2]", {-3, 4}}}, {7}},
+          {"lp_pool(a) {kernel = [2]}", {{"f32[2]", {-3, 4}}}, {5}},
+          {"adaptive_avg_pool(a) {output_size = [2]}", {x}, {8.0 / 3, 3}},
+          {"adaptive_avg_pool(a) {output_size = [1]}", {x}, {3}},
+      },
+      1e-6);
 }
 
 TEST(ReferenceContractionsTest, AttentionByHand) {
   const Input zeros = {"f32[2, 1]", {0, 0}}, keys = {"f32[2, 1]", {1, 2}}, values = {"f32[2, 1]", {10, 20}};
   const double weight = std::exp(3.0) / (std::exp(3.0) + std::exp(6.0));  // of the first key, for a query of 3
-  ExpectRows({
-      {"attention(a, b, c)", {zeros, keys, values}, {15, 15}},
-      {"attention(a, b, c) {causal = true}", {zeros, keys, values}, {10, 15}},
-      {"attention(a, b, c)", {{"f32[1, 1]", {3}}, keys, values}, {10 * weight + 20 * (1 - weight)}},
-      {"attention(a, b, c) {scale = 0.0}", {{"f32[1, 1]", {3}}, keys, values}, {15}},
-      {"attention(a, b, c, d)", {zeros, keys, values, {"bool[2, 2]", {0, 0, 0, 1}}}, {0, 20}},
-      {"attention(a, b, c, d)", {zeros, keys, values, {"f32[2]", {0, -kInf}}}, {10, 10}},
-      {"attention(a, b, c)", {zeros, {"f32[0, 1]", {}}, {"f32[0, 1]", {}}}, {0, 0}},
-      // Two query heads to a head of keys.
-      {"attention(a, b, c)",
-       {{"f32[4, 1, 1]", {0, 0, 0, 0}}, {"f32[2, 1, 1]", {1, 1}}, {"f32[2, 1, 1]", {10, 20}}},
-       {10, 10, 20, 20}},
-  }, 1e-5);
+  ExpectRows(
+      {
+          {"attention(a, b, c)", {zeros, keys, values}, {15, 15}},
+          {"attention(a, b, c) {causal = true}", {zeros, keys, values}, {10, 15}},
+          {"attention(a, b, c)", {{"f32[1, 1]", {3}}, keys, values}, {10 * weight + 20 * (1 - weight)}},
+          {"attention(a, b, c) {scale = 0.0}", {{"f32[1, 1]", {3}}, keys, values}, {15}},
+          {"attention(a, b, c, d)", {zeros, keys, values, {"bool[2, 2]", {0, 0, 0, 1}}}, {0, 20}},
+          {"attention(a, b, c, d)", {zeros, keys, values, {"f32[2]", {0, -kInf}}}, {10, 10}},
+          {"attention(a, b, c)", {zeros, {"f32[0, 1]", {}}, {"f32[0, 1]", {}}}, {0, 0}},
+          // Two query heads to a head of keys.
+          {"attention(a, b, c)",
+           {{"f32[4, 1, 1]", {0, 0, 0, 0}}, {"f32[2, 1, 1]", {1, 1}}, {"f32[2, 1, 1]", {10, 20}}},
+           {10, 10, 20, 20}},
+      },
+      1e-5);
 }
 
 }  // namespace
