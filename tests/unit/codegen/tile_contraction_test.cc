@@ -26,7 +26,7 @@ TEST(TileContractionTest, ProductsWithPrologueAndEpilogueAreOneTiledKernel) {
   } kRows[] = {
       {"a: f32[256, 64], b: f32[64, 256]", "%y = matmul(a, b)\nreturn %y"},
       {"x: f32[256, 64], w: f32[256, 64], c: f32[256]", "%t = linear(x, w, c)\n%y = relu(%t)\nreturn %y"},
-      {"a: f32[256, 64], q: i8[64, 256]", "%b = cast(q) {dtype = f32}\n%y = matmul(a, %b)\nreturn %y"},
+      {"a: f32[64, 64], q: i8[64, 64]", "%b = cast(q) {dtype = f32}\n%y = matmul(a, %b)\nreturn %y"},
       {"x: f32[2, 8, 16, 16], w: f32[16, 8, 3, 3]", "%y = conv(x, w) {padding = [1]}\nreturn %y"},
       {"a: f64[40, 64], b: f64[64, 50]", "%y = matmul(a, b)\nreturn %y"},
       {"a: i8[40, 64], b: i8[64, 50]", "%y = matmul(a, b) {dtype = i32}\nreturn %y"},

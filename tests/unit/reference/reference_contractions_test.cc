@@ -116,7 +116,7 @@ TEST(ReferenceContractionsTest, PoolingByHand) {
           {"max_pool(a) {kernel = [2], ceil_mode = true}", {x}, {5, 4, 3}},
           {"max_pool(a) {kernel = [2], strides = [1]}", {x}, {5, 5, 4, 4}},
           {"max_pool(a) {kernel = [3], strides = [2], padding = [1]}", {x}, {5, 5, 4}},
-          {"max_pool(a) {kernel = [2], dilation = [3]}", {{"f32[6]", {1, 5, 2, 4, 3, 0}}}, {4}},
+          {"max_pool(a) {kernel = [2], dilation = [3]}", {{"f32[6]", {1, 5, 2, 4, 3, 0}}}, {4, 2}},
           {"max_pool(a) {kernel = [2]}", {{"f32[4]", {-kInf, -kInf, kNan, 1}}}, {-kInf, kNan}},
           {"max_pool(a) {kernel = [2], padding = [1]}", {{"i8[2]", {-5, -6}}}, {-5, -6}},
           {"avg_pool(a) {kernel = [2]}", {x}, {3, 3}},
