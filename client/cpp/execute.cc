@@ -7,6 +7,8 @@
 #include "absl/strings/match.h"
 #include "client/cpp/client_impl.h"
 #include "client/cpp/stream_call.h"
+#include "common/artifact/report_names.h"
+#include "common/ir/canonical.h"
 #include "common/tensor/stream/chunk_assembler.h"
 #include "common/tensor/stream/chunk_buffers.h"
 
@@ -261,7 +263,7 @@ absl::StatusOr<ExecuteResult> Client::Execute(const CompileSpec& spec, const std
   FUSELINE_RETURN_IF_ERROR(execute.Prepare(inputs));
   bool stream = execute.input_bytes() >= std::min(kStreamBytes, impl_->options().max_message_bytes);
   execute.AddInputs(stream);
-  const auto call = [&](bool by_fingerprint) -> absl::Status {
+  const auto run = [&](bool by_fingerprint) -> absl::Status {
     execute.NameOutputs(by_fingerprint);
     if (!stream) {
       const absl::Status status =
@@ -280,6 +282,11 @@ absl::StatusOr<ExecuteResult> Client::Execute(const CompileSpec& spec, const std
     }));
     if (received.ok()) return absl::OkStatus();
     return Internal(absl::StrCat("the server's answer makes no sense: ", std::string(received.message())));
+  };
+  const auto call = [&](bool by_fingerprint) {
+    const absl::Status status = run(by_fingerprint);
+    // The server knows the graph's names only where it got the graph.
+    return by_fingerprint && spec.graph != nullptr ? RenameIndexError(CanonicalNames(*spec.graph), status) : status;
   };
   FUSELINE_ASSIGN_OR_RETURN(const bool graph_sent,
                             impl_->BySpec(spec, execute.input_key(), execute.request(), execute.response(), call));

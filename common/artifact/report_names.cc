@@ -35,8 +35,12 @@ void RenameReportValues(const absl::flat_hash_map<std::string, std::string>& nam
 
 absl::Status RenameIndexError(const absl::flat_hash_map<std::string, std::string>& names, const absl::Status& status) {
   if (GetErrorReason(status) != ErrorReason::kIndexOutOfRange) return status;
-  return MakeError(status.code(), ErrorReason::kIndexOutOfRange, Rename(names, GetErrorSubject(status)),
-                   Rename(names, std::string(status.message())));
+  absl::Status renamed = MakeError(status.code(), ErrorReason::kIndexOutOfRange, Rename(names, GetErrorSubject(status)),
+                                   Rename(names, std::string(status.message())));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    if (!renamed.GetPayload(url).has_value()) renamed.SetPayload(url, payload);
+  });
+  return renamed;
 }
 
 }  // namespace fuseline

@@ -131,6 +131,40 @@ TEST_F(ServerAndCliTest, ErrorsKeepReasonAndNode) {
   EXPECT_THAT(result.err, HasSubstr("'%t'"));
 }
 
+// The artifact knows the node by its canonical name, and a second graph shares it.
+TEST_F(ServerAndCliTest, IndexOutOfRangeIsToldInEachClientsNames) {
+  const auto client = client::Client::Connect(server_->address());
+  ASSERT_OK(client);
+  Tensor x = Tensor::Allocate(DType::kF32, {3});
+  Tensor i = Tensor::Allocate(DType::kI64, {2});
+  const auto set = [&](int64_t index) {
+    for (int64_t k = 0; k < 3; ++k) x.SetDouble(k, static_cast<double>(k));
+    i.SetInt(0, 0);
+    i.SetInt(1, index);
+  };
+  for (const char* name : {"look", "v0", "find"}) {
+    const auto graph = ParseGraphText("graph g(x: f32[3], i: i64[2]) {\n  %d = mul(x, 2.0)\n  %" + std::string(name) +
+                                      " = index_select(%d, i) {dim = 0}\n  return y = %" + name + "\n}\n");
+    ASSERT_OK(graph);
+    const client::CompileSpec spec = {.graph = std::make_shared<const Graph>(*graph), .target = Target::Cpu()};
+    for (int call = 0; call < 2; ++call) {  // the second by the fingerprint
+      set(12);
+      const auto failed = (*client)->Execute(spec, {{"x", x}, {"i", i}});
+      EXPECT_THAT(failed, StatusIs(absl::StatusCode::kInvalidArgument,
+                                   "node '%" + std::string(name) + "': index 12 is out of range for size 3"));
+      EXPECT_EQ(GetErrorReason(failed.status()), ErrorReason::kIndexOutOfRange);
+      EXPECT_EQ(GetErrorSubject(failed.status()), "%" + std::string(name));
+      set(-1);
+      const auto good = (*client)->Execute(spec, {{"x", x}, {"i", i}});
+      ASSERT_OK(good);
+      EXPECT_EQ(good->outputs[0].tensor.GetDouble(1), 4);
+    }
+  }
+  const ProgramResult verified = Fuseline(
+      {"verify", FUSELINE_SOURCE_DIR "/tests/cases/indexing/index_error_scatter.json", "--target", "cpu"});
+  EXPECT_EQ(verified.exit_code, 0) << verified.out << verified.err;
+}
+
 TEST_F(ServerAndCliTest, ManyClientsShareOneBuild) {
   constexpr int kClients = 6;
   const auto graph = ParseGraphText("graph g(x: f32[64]) {\n  %t = mul(x, 3.0)\n  %s = tanh(%t)\n  return y = %s\n}\n");

@@ -131,6 +131,23 @@ TEST_F(EngineTest, CachedArtifactServesAGraphWithOtherNames) {
   EXPECT_EQ(Values(run->execution.outputs[0]), "1 3 5 7 9 11 13 15");
 }
 
+TEST_F(EngineTest, IndexOutOfRangeIsToldInTheGraphsNames) {
+  const std::unique_ptr<Engine> engine = NewEngine();
+  Tensor index = Tensor::Allocate(DType::kI32, {2});
+  for (const char* name : {"%look", "%v0"}) {
+    const CompileRequest request = Request("graph h(x: f32[8], i: i32[2]) {\n  " + std::string(name) +
+                                           " = index_select(x, i) {dim = 0}\n  return result = " + name + "\n}\n");
+    index.SetInt(0, 8);
+    const auto failed = engine->Execute(request, executor::Arguments({Filled({8}), index}), {});
+    EXPECT_THAT(failed, StatusIs(absl::StatusCode::kInvalidArgument,
+                                 "node '" + std::string(name) + "': index 8 is out of range for size 8"));
+    index.SetInt(0, -8);
+    const auto good = engine->Execute(request, executor::Arguments({Filled({8}), index}), {});
+    ASSERT_THAT(good.status(), IsOk());
+    EXPECT_EQ(Values(good->execution.outputs[0]), "0 0");
+  }
+}
+
 TEST_F(EngineTest, EveryOptionAndTheTargetChangeTheFingerprint) {
   const std::unique_ptr<Engine> engine = NewEngine();
   std::vector<CompileRequest> requests(5, Request(kGraph));
