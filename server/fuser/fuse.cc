@@ -569,8 +569,10 @@ class BoundaryPass {
     }
     const CostModel& m = options_.cost;
     const double saved = 2.0 * static_cast<double>(program_.tensor(t).size_bytes()) / m.bytes_per_micro;
-    const double compute =
-        static_cast<double>(ops * count) * static_cast<double>(ElementCount(group.domain)) / m.ops_per_micro;
+    // A value for each row is computed once a row.
+    const bool per_row = group.is_reduction() && program_.tensor(t).element_count() == group.row_count();
+    const int64_t elements = per_row ? group.row_count() : ElementCount(group.domain);
+    const double compute = static_cast<double>(ops * count) * static_cast<double>(elements) / m.ops_per_micro;
     const double extra = static_cast<double>(extra_bytes) / m.bytes_per_micro;
     const double slack = m.launch_micros / 4;
     if (compute > 0.5 * saved + slack || extra > saved + slack) return std::nullopt;

@@ -160,8 +160,8 @@ TEST_F(ServerAndCliTest, IndexOutOfRangeIsToldInEachClientsNames) {
       EXPECT_EQ(good->outputs[0].tensor.GetDouble(1), 4);
     }
   }
-  const ProgramResult verified = Fuseline(
-      {"verify", FUSELINE_SOURCE_DIR "/tests/cases/indexing/index_error_scatter.json", "--target", "cpu"});
+  const ProgramResult verified =
+      Fuseline({"verify", FUSELINE_SOURCE_DIR "/tests/cases/indexing/index_error_scatter.json", "--target", "cpu"});
   EXPECT_EQ(verified.exit_code, 0) << verified.out << verified.err;
 }
 

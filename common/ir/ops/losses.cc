@@ -154,19 +154,21 @@ class ClassLoss {
  public:
   ClassLoss(GraphBuilder& builder, const Node& node, absl::Span<const ValueId> operands)
       : e_(builder, node), node_(node), operands_(operands), x_(e_.Widen(operands[0])) {
-    if (!e_.ok()) return;
-    dim_ = e_.shape(x_).size() == 1 ? 0 : 1;
-    Prepare();
+    if (e_.ok()) dim_ = e_.shape(x_).size() == 1 ? 0 : 1;
   }
 
   // minus the log-probability of the target.
-  Values Nll() { return Finish(e_.Unary("neg", Picked(x_)), 0, kNoValue); }
+  Values Nll() {
+    ReadTarget();
+    return Finish(e_.Unary("neg", Picked(x_)), 0, kNoValue);
+  }
 
   Values CrossEntropy() {
     // log_softmax, but only where it is asked for: the rest of it is not computed.
     const ValueId max = e_.Reduce("amax", x_, {dim_}, true);
     const ValueId shifted = e_.Sub(x_, max);
     const ValueId log_sum = e_.Unary("log", e_.Reduce("sum", e_.Unary("exp", shifted), {dim_}, true));
+    ReadTarget();  // after the reductions, whose kernel it then joins
     const ValueId nll = e_.Sub(DropDim(log_sum), e_.Sub(Picked(x_), DropDim(max)));
     const double smoothing = NumberAttr(node_.attrs, "label_smoothing");
     if (smoothing == 0 || !e_.ok()) return Finish(nll, 0, kNoValue);
@@ -181,7 +183,8 @@ class ClassLoss {
   ValueId DropDim(ValueId a) { return e_.Op("squeeze", {V(a)}, {{"dims", std::vector<int64_t>{dim_}}}); }
 
   // What is ignored, and an index that is within the range there too.
-  void Prepare() {
+  void ReadTarget() {
+    if (!e_.ok()) return;
     const ValueId target = operands_[1];
     Literal ignored;
     ignored.kind = Literal::Kind::kInt;

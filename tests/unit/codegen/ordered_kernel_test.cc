@@ -1,4 +1,5 @@
-// Kernels of scans, scatters and sorts, and of what is read by index: how many there are, and on which buffers they run.
+// Kernels of scans, scatters and sorts, and of what is read by index: how many there are, and on which buffers they
+// run.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -14,8 +15,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::IsOk;
+using ::testing::Not;
 
 GeneratedKernels Generate(const std::string& inputs, const std::string& body, const Target& target) {
   const std::string text = "graph g(" + inputs + ") {\n" + body + "\n}\n";
@@ -48,7 +49,8 @@ TEST(OrderedKernelTest, GatherFusesWithWhatItReadsAndWithItsReader) {
 
 TEST(OrderedKernelTest, PlanWithoutIndicesHasNoChecks) {
   for (const Target& target : kTargets) {
-    const GeneratedKernels k = Generate("x: f32[64]", "  %v, %i = sort(x)\n  %c = cumsum(%v) {dim = 0}\n  return %c", target);
+    const GeneratedKernels k =
+        Generate("x: f32[64]", "  %v, %i = sort(x)\n  %c = cumsum(%v) {dim = 0}\n  return %c", target);
     EXPECT_TRUE(k.plan.checks.empty());
     EXPECT_EQ(CountBuffers(k.plan, PlanBuffer::Kind::kChecks), 0);
   }
@@ -83,15 +85,16 @@ TEST(OrderedKernelTest, ScatterRunsInTheMemoryOfItsResult) {
 // What a scan's operand is computed from is read by the scan itself.
 TEST(OrderedKernelTest, ScanComputesItsOperand) {
   for (const Target& target : kTargets) {
-    const GeneratedKernels k = Generate("x: f32[64, 32], w: f32[32]",
-                                        "  %d = mul(x, w)\n  %c = cumsum(%d) {dim = 1}\n  return %c", target);
+    const GeneratedKernels k =
+        Generate("x: f32[64, 32], w: f32[32]", "  %d = mul(x, w)\n  %c = cumsum(%d) {dim = 1}\n  return %c", target);
     EXPECT_EQ(k.plan.steps.size(), 1u);
   }
 }
 
 TEST(OrderedKernelTest, CpuWalksAlongTilesWhereRowsLieSideBySide) {
   const auto schedule = [](int dim) {
-    return Generate("x: f32[64, 320]", "  %c = cumsum(x) {dim = " + std::to_string(dim) + "}\n  return %c", Target::Cpu())
+    return Generate("x: f32[64, 320]", "  %c = cumsum(x) {dim = " + std::to_string(dim) + "}\n  return %c",
+                    Target::Cpu())
         .report.kernels[0]
         .schedule;
   };
@@ -111,8 +114,9 @@ TEST(OrderedKernelTest, SortHasThreeTemporariesAndWritesPositions) {
 
 TEST(OrderedKernelTest, NothingIsLaunchedForNothing) {
   for (const Target& target : kTargets) {
-    const GeneratedKernels k = Generate("x: f32[0, 3], y: f32[3, 0]",
-                                        "  %v, %i = sort(x) {dim = 0}\n  %c = cumsum(y) {dim = 1}\n  return %i, %c", target);
+    const GeneratedKernels k =
+        Generate("x: f32[0, 3], y: f32[3, 0]",
+                 "  %v, %i = sort(x) {dim = 0}\n  %c = cumsum(y) {dim = 1}\n  return %i, %c", target);
     EXPECT_TRUE(k.plan.steps.empty());
   }
 }

@@ -65,9 +65,8 @@ TEST(LowerIndexingTest, LossesCheckTheirTargetAndNameTheLoss) {
 }
 
 TEST(LowerIndexingTest, ScatterWritesIntoACopyThatNothingElseReads) {
-  const LoopProgram loops =
-      Lower("x: f32[7, 3], i: i64[5, 3], s: f32[5, 3]",
-            "  %d = mul(x, 2.0)\n  %p = scatter_add(%d, i, s) {dim = 0}\n  %r = add(%p, %d)");
+  const LoopProgram loops = Lower("x: f32[7, 3], i: i64[5, 3], s: f32[5, 3]",
+                                  "  %d = mul(x, 2.0)\n  %p = scatter_add(%d, i, s) {dim = 0}\n  %r = add(%p, %d)");
   ASSERT_EQ(CountKind(loops, Kind::kScatter), 1);
   const LoopNode& scatter = OfKind(loops, Kind::kScatter);
   EXPECT_EQ(scatter.reduced, (std::vector<bool>{true, false}));
