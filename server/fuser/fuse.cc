@@ -153,6 +153,7 @@ class Fuser {
     if (options_.fuse) {
       std::string reason;
       if (newest >= 0) {
+        if (JoinReductionBefore(v, newest)) return;
         if (Join(v, newest, reason)) return;
         if (refusals_.size() < kMaxRefusals) refusals_.push_back({newest_tensor, node(v).tensor, reason});
       }
@@ -165,6 +166,26 @@ class Fuser {
 
   // Groups run in this order; -1, no group, before all.
   int64_t Order(int32_t g) const { return g < 0 ? INT64_MIN : groups_[static_cast<size_t>(g)].order; }
+
+  // Where v reads a reduction's kernel and a newer pointwise one of inputs alone, the latter can run first, and v joins
+  // the reduction; what it reads of the other is loaded, or computed again where that is cheaper.
+  bool JoinReductionBefore(LoopNodeId v, int32_t newest) {
+    OpenGroup& first = groups_[static_cast<size_t>(newest)];
+    if (first.is_reduction || first.ordered >= 0) return false;
+    int32_t before = -1;
+    for (const LoopInput& in : node(v).inputs) {
+      const int32_t g = GroupOfTensor(in.tensor);
+      if (g >= 0 && g != newest && Order(g) > Order(before)) before = g;
+    }
+    if (before < 0 || !groups_[static_cast<size_t>(before)].is_reduction) return false;
+    for (const TensorId t : first.external) {
+      if (GroupOfTensor(t) >= 0) return false;
+    }
+    std::string reason;
+    if (!Join(v, before, reason)) return false;
+    first.order = --first_order_;
+    return true;
+  }
 
   // Later groups than `newest` that read a tensor which v reads too, newest first.
   std::vector<int32_t> Siblings(LoopNodeId v, int32_t newest) const {

@@ -33,9 +33,12 @@ class HostPreludeRunner : public PreludeRunner {
         return reinterpret_cast<void (*)(Pointer, void*, int64_t)>(loop)(operands[0], result, n);
       case 2:
         return reinterpret_cast<void (*)(Pointer, Pointer, void*, int64_t)>(loop)(operands[0], operands[1], result, n);
-      default:
+      case 3:
         return reinterpret_cast<void (*)(Pointer, Pointer, Pointer, void*, int64_t)>(loop)(operands[0], operands[1],
                                                                                            operands[2], result, n);
+      default:
+        return reinterpret_cast<void (*)(Pointer, Pointer, Pointer, Pointer, void*, int64_t)>(loop)(
+            operands[0], operands[1], operands[2], operands[3], result, n);
     }
   }
 

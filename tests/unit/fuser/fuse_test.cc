@@ -128,6 +128,32 @@ TEST(FuseTest, NormalisationTakesInWhatStandsBeforeAndAfter) {
   EXPECT_THAT(plan, HasSubstr("; 4 in, 2 out"));
 }
 
+// Layout ops, random numbers and casts cost no kernel of their own, on either side.
+TEST(FuseTest, LayoutOpsShareAKernelWithTheirNeighbours) {
+  for (const char* text : {
+           "graph g(x: f32[64, 100], y: f32[64, 28]) {\n  %a = exp(x)\n  %c = concat(%a, y) {dim = 1}\n  %d = "
+           "tanh(%c)\n  return %d\n}\n",
+           "graph g(x: f32[64, 1000], y: f32[64, 280]) {\n  %a = exp(x)\n  %c = concat(%a, y) {dim = 1}\n  %s = "
+           "softmax(%c) {dim = 1}\n  return %s\n}\n",
+           "graph g(x: f32[64, 1000]) {\n  %a = exp(x)\n  %p = pad(%a) {low = [0, 12], high = [0, 12]}\n  %s = "
+           "sum(%p) {dims = [1]}\n  return %s\n}\n",
+           "graph g(x: f32[8, 128, 128]) {\n  %o = full() {shape = [128, 128], value = 1.0, dtype = f32}\n  %t = "
+           "tril(%o)\n  %m = gt(%t, 0.0)\n  %w = where(%m, x, -inf)\n  %y = softmax(%w) {dim = 2}\n  return %y\n}\n",
+           "graph g(t: i64[64], x: f32[64, 1000]) {\n  %h = one_hot(t) {classes = 1000, dtype = f32}\n  %l = "
+           "log_softmax(x) {dim = 1}\n  %p = mul(%h, %l)\n  %s = sum(%p) {dims = [1]}\n  return %s\n}\n",
+           "graph g(x: f32[64, 1000], seed: i64[2], r: f32[64, 1000]) {\n  %d = dropout(x, seed) {p = 0.1}\n  %a = "
+           "add(%d, r)\n  %y = layer_norm(%a) {dims = [1]}\n  return %y\n}\n",
+           "graph g(x: f32[1, 3, 32, 32], y: f32[1, 3, 64, 64]) {\n  %g = relu(x)\n  %u = resize(%g) {sizes = [1, 3, "
+           "64, 64]}\n  %a = add(%u, y)\n  return %a\n}\n",
+           "graph g(x: f32[3, 32, 32]) {\n  %g = exp(x)\n  %u = pad(%g) {low = [0, 2, 2], high = [0, 2, 2], mode = "
+           "\"reflect\"}\n  %a = mul(%u, 2.0)\n  return %a\n}\n",
+       }) {
+    const LoopProgram loops = Lower(text);
+    const FusionPlan plan = FuseFor(loops);
+    EXPECT_EQ(plan.groups.size(), 1u) << text << Summary(loops, plan);
+  }
+}
+
 TEST(FuseTest, SiblingsOverOneInputShareAKernel) {
   EXPECT_EQ(Plan("graph g(x: f32[1024]) {\n  %s = sin(x)\n  %c = cos(x)\n  return %s, %c\n}\n"),
             "pointwise [1024]: sin cos; 1 in, 2 out\n");
