@@ -228,6 +228,10 @@ template <typename T> struct fl_host_element { typedef T type; };
 template <typename T, unsigned long kCount> struct fl_host_element<T[kCount]> {
   typedef typename fl_host_element<T>::type type;
 };
+// Neighbouring elements of a vector in shared memory may be written by different threads.
+template <template <typename, int> class Vector, typename T, int kLanes> struct fl_host_element<Vector<T, kLanes>> {
+  typedef T type;
+};
 // `key`: an address of the array's own.
 template <typename T> FL_HOST_INLINE T& fl_host_shared(const void* key, const char* name) {
   HostThread* t = fl_host_thread();
