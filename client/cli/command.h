@@ -70,6 +70,7 @@ void RegisterRunCommand(CLI::App& app, const SetBody& set_body);
 void RegisterCompileCommand(CLI::App& app, const SetBody& set_body);
 void RegisterExplainCommand(CLI::App& app, const SetBody& set_body);
 void RegisterVerifyCommand(CLI::App& app, const SetBody& set_body);
+void RegisterReduceCommand(CLI::App& app, const SetBody& set_body);
 void RegisterBenchCommand(CLI::App& app, const SetBody& set_body);
 void RegisterFmtCommand(CLI::App& app, const SetBody& set_body);
 void RegisterDevicesCommand(CLI::App& app, const SetBody& set_body);

@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   cli::RegisterCompileCommand(app, set_body);
   cli::RegisterExplainCommand(app, set_body);
   cli::RegisterVerifyCommand(app, set_body);
+  cli::RegisterReduceCommand(app, set_body);
   cli::RegisterBenchCommand(app, set_body);
   cli::RegisterFmtCommand(app, set_body);
   cli::RegisterDevicesCommand(app, set_body);

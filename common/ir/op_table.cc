@@ -35,6 +35,7 @@ const Table& GetTable() {
     ops::AddLossRows(table->rows);
     ops::AddRandomRows(table->rows);
     ops::AddResizeRow(table->rows);
+    ops::AddQuantizationRows(table->rows);
     ops::AddUnsupportedRows(table->rows);
     for (const OpDef& row : table->rows) {
       table->sorted.push_back(&row);

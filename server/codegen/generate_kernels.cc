@@ -1,6 +1,7 @@
 #include "server/codegen/generate_kernels.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "server/codegen/kernel_body.h"
 #include "server/codegen/plan_memory.h"
 #include "server/codegen/schedule/scheduled_kernel.h"
+#include "server/codegen/write_in_place.h"
 
 namespace fuseline::codegen {
 namespace {
@@ -45,6 +47,7 @@ class Generator {
 
   absl::StatusOr<GeneratedKernels> Run() {
     AddSignature();
+    FindLastReaders();
     for (const FusionGroup& g : fusion_.groups) FUSELINE_RETURN_IF_ERROR(AddGroup(g));
     PlanMemory(out_.plan);
     FinishReport();
@@ -136,12 +139,37 @@ class Generator {
     return p.tensor == kChecksParam ? ChecksBuffer() : PartialBuffer(p);
   }
 
+  void FindLastReaders() {
+    for (const FusionGroup& g : fusion_.groups) {
+      for (lowering::TensorId t : g.loads) last_reader_[t] = &g;
+    }
+  }
+
+  // Where nothing reads an operand after this group, its memory may hold the result.
+  void ReuseOperand(const FusionGroup& group, ScheduledKernel& kernel) {
+    const auto is_temporary = [&](lowering::TensorId id) {
+      const LoopTensor& t = program_.tensor(id);
+      return t.kind == LoopTensor::Kind::kComputed && t.output < 0;
+    };
+    const auto dies_here = [&](lowering::TensorId id) {
+      const auto it = last_reader_.find(id);
+      return is_temporary(id) && it != last_reader_.end() && it->second == &group && buffers_.contains(id);
+    };
+    // What a scatter writes into has the scatter's place.
+    const auto may_move = [&](lowering::TensorId id) {
+      return is_temporary(id) && !buffers_.contains(id) && !becomes_.contains(id);
+    };
+    const std::optional<TakenOver> taken = WriteInPlace(kernel, dies_here, may_move);
+    if (taken.has_value()) buffers_.emplace(taken->result, buffers_.at(taken->operand));
+  }
+
   absl::Status AddGroup(const FusionGroup& group) {
     if (group.row_count() == 0) return absl::OkStatus();  // every tensor it stores is empty
     if (group.ordered >= 0 && ElementCount(group.domain) == 0) return absl::OkStatus();
     FUSELINE_ASSIGN_OR_RETURN(KernelBody body, BuildKernelBody(program_, group));
     FUSELINE_ASSIGN_OR_RETURN(std::vector<ScheduledKernel> kernels,
                               ScheduleKernel(std::move(body), group.split, target_.is_cuda(), next_partial_));
+    if (kernels.size() == 1) ReuseOperand(group, kernels[0]);
     for (size_t i = 0; i < kernels.size(); ++i) {
       ScheduledKernel& k = kernels[i];
       PlanStep step;
@@ -205,11 +233,22 @@ class Generator {
     r.name = k.name;
     r.kind = KindName(group);
     r.schedule = k.description;
-    for (const BodyParam& p : k.body.params) {
+    std::vector<bool> is_read(k.body.params.size(), false);
+    for (const BodyInstr& instr : k.body.instrs) {
+      if (instr.kind == BodyInstr::Kind::kLoad) is_read[static_cast<size_t>(instr.param)] = true;
+    }
+    for (size_t i = 0; i < k.body.params.size(); ++i) {
+      const BodyParam& p = k.body.params[i];
       if (p.tensor == kChecksParam) continue;
       const int64_t bytes = p.element_count * DTypeSizeBytes(p.dtype);
-      (p.written ? r.tensors_written : r.tensors_read) += 1;
-      (p.written ? r.bytes_written : r.bytes_read) += bytes;
+      if (p.written) {
+        r.tensors_written += 1;
+        r.bytes_written += bytes;
+      }
+      if (!p.written || is_read[i]) {  // both: it is written in place
+        r.tensors_read += 1;
+        r.bytes_read += bytes;
+      }
     }
     if (first) {
       size_t left_out = 0;
@@ -268,6 +307,7 @@ class Generator {
   absl::flat_hash_map<lowering::TensorId, int32_t> buffers_;
   absl::flat_hash_map<lowering::TensorId, lowering::TensorId> becomes_;
   absl::flat_hash_map<int32_t, int32_t> partials_;
+  absl::flat_hash_map<lowering::TensorId, const FusionGroup*> last_reader_;
   absl::flat_hash_map<std::string, int32_t> same_text_;
   int32_t next_partial_ = 0;
   int32_t checks_buffer_ = -1;

@@ -271,6 +271,8 @@ absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, c
   if (op == "glu") return std::vector<Array>{Glu(context, x)};
   if (op == "group_norm" || op == "instance_norm") return std::vector<Array>{GroupNorm(context, operands)};
   if (op == "batch_norm" || op == "batch_norm_train") return BatchNorm(context, operands, op == "batch_norm_train");
+  if (op == "quantize") return std::vector<Array>{EvaluateQuantize(context, operands)};
+  if (op == "dequantize") return std::vector<Array>{EvaluateDequantize(context, operands)};
   if (op == "mse_loss") return std::vector<Array>{MseLoss(context, x, operands[1])};
   const ReducedLoop loop(x, ReducedDims(context, x.shape.size()));
   if (op == "mean") {

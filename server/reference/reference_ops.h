@@ -46,4 +46,8 @@ absl::StatusOr<Array> EvaluateRandom(const OpContext& context, const std::vector
 // mean, var, softmax, layer_norm and so on, by their definitions and not by their decompositions.
 absl::StatusOr<std::vector<Array>> EvaluateComposite(const OpContext& context, const std::vector<Array>& operands);
 
+// Composites too; operands are dense.
+Array EvaluateQuantize(const OpContext& context, const std::vector<Array>& operands);
+Array EvaluateDequantize(const OpContext& context, const std::vector<Array>& operands);
+
 }  // namespace fuseline::reference

@@ -1,5 +1,6 @@
 // How the time outside the compilers grows with the graph: a chain of 10,000 and of 20,000 ops, through every stage.
-//   compile_scaling_bench [OPS …] [--target=cpu]      default: 10000 20000
+//   compile_scaling_bench [OPS …] [--target=cpu] [--layers]      default: 10000 20000
+// With --layers the numbers are layers of a transformer, each with parameters of its own; default: 1 48.
 // Prints seconds for each stage, the best of five runs, and, from the second size on, the ratio to the size before;
 // linear stages double with the size.
 #include <algorithm>
@@ -56,8 +57,43 @@ std::string ChainText(int64_t ops) {
   return StrCat(text, "  return y = ", value, "\n}\n");
 }
 
-absl::Status RunStages(int64_t ops, const Target& target, std::vector<Stage>* stages, size_t* kernels) {
-  const std::string text = ChainText(ops);
+// Normalisation, attention over 8 heads, and a gated block; no two layers share a parameter.
+std::string LayersText(int64_t layers) {
+  std::string inputs = "x: bf16[4, 128, 512]";
+  std::string body;
+  std::string value = "x";
+  for (int64_t k = 0; k < layers; ++k) {
+    for (const char* name : {"n", "m"}) StrAppend(&inputs, ", w", name, k, ": bf16[512]");
+    for (const char* name : {"q", "k", "v", "o"}) StrAppend(&inputs, ", w", name, k, ": bf16[512, 512]");
+    StrAppend(&inputs, ", wg", k, ": bf16[2048, 512], wu", k, ": bf16[2048, 512], wd", k, ": bf16[512, 2048]");
+    const auto line = [&](const std::string& name, const std::string& text) {
+      StrAppend(&body, "  %", name, k, " = ", text, "\n");
+    };
+    const auto at = [&](const char* name) { return StrCat("%", name, k); };
+    line("a", StrCat("rms_norm(", value, ", wn", k, ") {dims = [-1]}"));
+    for (const char* name : {"q", "k", "v"}) {
+      line(StrCat("l", name), StrCat("linear(", at("a"), ", w", name, k, ")"));
+      line(StrCat("r", name), StrCat("reshape(", at(StrCat("l", name).c_str()), ") {shape = [4, 128, 8, 64]}"));
+      line(StrCat("p", name), StrCat("permute(", at(StrCat("r", name).c_str()), ") {dims = [0, 2, 1, 3]}"));
+    }
+    line("s", StrCat("attention(", at("pq"), ", ", at("pk"), ", ", at("pv"), ") {causal = true}"));
+    line("t", StrCat("permute(", at("s"), ") {dims = [0, 2, 1, 3]}"));
+    line("c", StrCat("reshape(", at("t"), ") {shape = [4, 128, 512]}"));
+    line("e", StrCat("linear(", at("c"), ", wo", k, ")"));
+    line("h", StrCat("add(", value, ", ", at("e"), ")"));
+    line("b", StrCat("rms_norm(", at("h"), ", wm", k, ") {dims = [-1]}"));
+    line("g", StrCat("linear(", at("b"), ", wg", k, ")"));
+    line("u", StrCat("linear(", at("b"), ", wu", k, ")"));
+    line("w", StrCat("silu(", at("g"), ")"));
+    line("z", StrCat("mul(", at("w"), ", ", at("u"), ")"));
+    line("d", StrCat("linear(", at("z"), ", wd", k, ")"));
+    line("y", StrCat("add(", at("h"), ", ", at("d"), ")"));
+    value = at("y");
+  }
+  return StrCat("graph layers(", inputs, ") {\n", body, "  return y = ", value, "\n}\n");
+}
+
+absl::Status RunStages(const std::string& text, const Target& target, std::vector<Stage>* stages, size_t* kernels) {
   Stopwatch watch;
   FUSELINE_ASSIGN_OR_RETURN(Graph graph, ParseGraphText(text));
   watch.Lap("parse");
@@ -85,6 +121,7 @@ absl::Status RunStages(int64_t ops, const Target& target, std::vector<Stage>* st
 int Main(int argc, char** argv) {
   std::vector<int64_t> sizes;
   Target target = Target::Cpu();
+  bool layers = false;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument.rfind("--target=", 0) == 0) {
@@ -94,21 +131,23 @@ int Main(int argc, char** argv) {
         return 2;
       }
       target = *parsed;
+    } else if (argument == "--layers") {
+      layers = true;
     } else if (std::atoll(argv[i]) > 0) {
       sizes.push_back(std::atoll(argv[i]));
     } else {
-      std::cerr << "usage: compile_scaling_bench [OPS ...] [--target=cpu]\n";
+      std::cerr << "usage: compile_scaling_bench [OPS ...] [--target=cpu] [--layers]\n";
       return 2;
     }
   }
-  if (sizes.empty()) sizes = {10'000, 20'000};
+  if (sizes.empty()) sizes = layers ? std::vector<int64_t>{1, 48} : std::vector<int64_t>{10'000, 20'000};
   std::vector<Stage> before;
   for (const int64_t ops : sizes) {
     std::vector<Stage> stages;
     size_t kernels = 0;
     for (int run = 0; run < 5; ++run) {
       std::vector<Stage> again;
-      const absl::Status status = RunStages(ops, target, &again, &kernels);
+      const absl::Status status = RunStages(layers ? LayersText(ops) : ChainText(ops), target, &again, &kernels);
       if (!status.ok()) {
         std::cerr << ops << " ops: " << status << "\n";
         return 1;
@@ -117,7 +156,8 @@ int Main(int argc, char** argv) {
       for (size_t s = 0; s < stages.size(); ++s) stages[s].seconds = std::min(stages[s].seconds, again[s].seconds);
     }
     double total = 0, total_before = 0;
-    std::cout << ops << " ops, " << target.ToString() << ", " << kernels << " kernels\n" << std::fixed;
+    std::cout << ops << (layers ? " layers, " : " ops, ") << target.ToString() << ", " << kernels << " kernels\n"
+              << std::fixed;
     for (size_t s = 0; s < stages.size(); ++s) {
       total += stages[s].seconds;
       std::cout << "  " << std::left << std::setw(16) << stages[s].name << std::right << std::setprecision(4)

@@ -1,11 +1,13 @@
 // Every engine against the reference interpreter on random graphs (tests/testing/random_graph.h), within bounds that a
 // running error analysis gives for each element (tests/testing/error_bounds.h).
 //   differential_test [--graphs=500] [--seed=1] [--engines=cpu,cpu_unfused] [--numerics=both|fused|eager]
-//       [--unfused_every=4] [--max_ops=40] [--threads=N] [--stop_on_first] [--reduce=8] [--case_dir=DIR] [--print]
+//       [--unfused_every=4] [--eager_bits] [--max_ops=40] [--threads=N] [--stop_on_first] [--reduce=8] [--case_dir=DIR]
+//       [--print]
 // seed: of the first graph; the others have the next ones. unfused_every: of how many graphs one also runs on the
-// engines with a kernel for each op, which take long to compile. reduce: how many failing graphs are cut down and
-// written as case files. FUSELINE_DIFF_GRAPHS and FUSELINE_DIFF_SEED in the environment stand in for the first two.
-// An engine without a device is left out; where none is left, the test is skipped.
+// engines with a kernel for each op, which take long to compile. eager_bits: under numerics = eager the fused engine
+// must give the unfused one's bits. reduce: how many failing graphs are cut down and written as case files.
+// FUSELINE_DIFF_GRAPHS and FUSELINE_DIFF_SEED in the environment stand in for the first two. An engine without a device
+// is left out; where none is left, the test is skipped.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -18,9 +20,12 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "common/case_file/reduce_graph.h"
 #include "common/ir/text_form.h"
 #include "common/status/str_cat.h"
 #include "gtest/gtest.h"
+#include "server/reference/reference_interpreter.h"
 #include "tests/testing/differential.h"
 #include "tests/testing/random_graph.h"
 
@@ -45,6 +50,7 @@ struct Flags {
   int reduce = 8;
   bool stop_on_first = false;
   bool print = false;
+  bool eager_bits = false;
   std::string case_dir = ".";
   std::string program = "differential_test";
 };
@@ -65,13 +71,20 @@ absl::StatusOr<RandomGraph> MakeGraph(uint64_t seed) {
   return MakeRandomGraph(seed, options);
 }
 
+std::optional<std::vector<Tensor>> ReferenceValues(const GraphWithInputs& graph) {
+  absl::StatusOr<std::vector<Tensor>> values = reference::Interpret(graph.graph, graph.inputs);
+  if (!values.ok()) return std::nullopt;
+  return *std::move(values);
+}
+
 // A failing graph with all that is needed to look into it.
 std::string Describe(EngineSet& engines, const RandomGraph& random, const Failure& failure, bool reduce) {
   const Flags& flags = GlobalFlags();
-  std::string text = StrCat(
-      "seed ", random.seed, ", ", failure.mismatch.text, "\n  rerun: ", flags.program,
-      " --graphs=1 --seed=", random.seed, " --max_ops=", flags.max_ops, " --unfused_every=1 --engines=", flags.engines,
-      " --numerics=", NumericsName(failure.mismatch.numerics), "\n", PrintGraph(random.graph), "\n");
+  std::string text =
+      StrCat("seed ", random.seed, ", ", failure.mismatch.text, "\n  rerun: ", flags.program,
+             " --graphs=1 --seed=", random.seed, " --max_ops=", flags.max_ops, " --unfused_every=1",
+             flags.eager_bits ? " --eager_bits" : "", " --engines=", flags.engines,
+             " --numerics=", NumericsName(failure.mismatch.numerics), "\n", PrintGraph(random.graph), "\n");
   if (!reduce) return text;
   CheckOptions check;
   check.engines = {failure.mismatch.engine};
@@ -79,12 +92,18 @@ std::string Describe(EngineSet& engines, const RandomGraph& random, const Failur
     check.engines.push_back(*ParseEngineKind(StrCat(EngineName(failure.mismatch.engine), "_unfused")));
   }
   check.numerics = {failure.mismatch.numerics};
+  check.eager_bits = flags.eager_bits;
   check.run_twice = failure.mismatch.text.find("two runs") != std::string::npos;
-  const auto fails = [&](const Graph& graph, const std::vector<Tensor>& inputs) {
-    const std::optional<Mismatch> mismatch = CheckGraph(engines, graph, inputs, check);
-    return mismatch.has_value() && mismatch->is_error == failure.mismatch.is_error;
+  const auto fails = [&](const GraphWithInputs& candidate) {
+    const std::optional<Mismatch> mismatch = CheckGraph(engines, candidate.graph, candidate.inputs, check);
+    return mismatch.has_value() && mismatch->is_error == failure.mismatch.is_error &&
+           (mismatch->engine == EngineKind::kReference) == (failure.mismatch.engine == EngineKind::kReference);
   };
-  const GraphWithInputs reduced = ReduceGraph(random.graph, random.inputs, fails);
+  ReduceOptions reduce_options;
+  reduce_options.max_tries = 300;
+  reduce_options.max_time = absl::Minutes(2);
+  reduce_options.values = ReferenceValues;
+  const GraphWithInputs reduced = ReduceGraph({random.graph, random.inputs}, fails, reduce_options).smallest;
   const std::optional<Mismatch> mismatch = CheckGraph(engines, reduced.graph, reduced.inputs, check);
   StrAppend(&text, "reduced: ", mismatch.has_value() ? mismatch->text : "does not fail any more", "\n",
             PrintGraph(reduced.graph), "\n");
@@ -139,6 +158,7 @@ TEST(DifferentialTest, EveryEngineAgreesWithTheReferenceOnRandomGraphs) {
         if (!IsUnfused(kind) || k % flags.unfused_every == 0) check.engines.push_back(kind);
       }
       check.run_twice = k % 8 == 0;
+      check.eager_bits = flags.eager_bits;
       if (flags.numerics != "both") {
         check.numerics = {*ParseNumerics(flags.numerics)};
       } else if (HasHalfValues(random->graph)) {
@@ -206,6 +226,8 @@ bool SetFlag(std::string_view argument) {
     flags.case_dir = value;
   else if (name == "--stop_on_first")
     flags.stop_on_first = true;
+  else if (name == "--eager_bits")
+    flags.eager_bits = true;
   else if (name == "--print")
     flags.print = true;
   else

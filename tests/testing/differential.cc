@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <set>
 #include <utility>
 
-#include "common/ir/graph_builder.h"
 #include "common/ir/op_table.h"
 #include "common/ir/text_form.h"
 #include "common/status/error.h"
@@ -69,87 +67,6 @@ std::optional<Mismatch> CheckSameBits(const Graph& graph, Numerics numerics,
   return std::nullopt;
 }
 
-// The graph with `outputs` returned, `cuts` turned into inputs, and what is then dead dropped.
-absl::StatusOr<GraphWithInputs> Rebuild(const Graph& graph, const std::vector<Tensor>& inputs,
-                                        const std::vector<ValueId>& outputs, const std::map<ValueId, Tensor>& cuts) {
-  std::vector<bool> is_needed(graph.values.size(), false);
-  for (const ValueId id : outputs) is_needed[static_cast<size_t>(id)] = true;
-  std::vector<bool> node_needed(graph.nodes.size(), false);
-  for (size_t n = graph.nodes.size(); n-- > 0;) {
-    const Node& node = graph.nodes[n];
-    node_needed[n] = std::any_of(node.results.begin(), node.results.end(), [&](ValueId id) {
-      return is_needed[static_cast<size_t>(id)] && cuts.find(id) == cuts.end();
-    });
-    if (!node_needed[n]) continue;
-    for (const Operand& operand : node.operands) {
-      if (!operand.is_literal()) is_needed[static_cast<size_t>(operand.value)] = true;
-    }
-  }
-  GraphBuilder builder(graph.name);
-  GraphWithInputs result;
-  std::vector<ValueId> renamed(graph.values.size(), kNoValue);
-  const auto add_input = [&](ValueId id, const TensorType& type, const Tensor& tensor) -> absl::Status {
-    FUSELINE_ASSIGN_OR_RETURN(renamed[static_cast<size_t>(id)], builder.AddInput(graph.value(id).name, type));
-    result.inputs.push_back(tensor);
-    return absl::OkStatus();
-  };
-  for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    const ValueId id = graph.inputs[i];
-    if (is_needed[static_cast<size_t>(id)]) FUSELINE_RETURN_IF_ERROR(add_input(id, graph.type(id), inputs[i]));
-  }
-  for (const auto& [id, tensor] : cuts) {
-    if (is_needed[static_cast<size_t>(id)]) FUSELINE_RETURN_IF_ERROR(add_input(id, graph.type(id), tensor));
-  }
-  for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (!node_needed[n]) continue;
-    const Node& node = graph.nodes[n];
-    std::vector<ValueId> results;
-    if (node.constant_bytes != nullptr) {
-      FUSELINE_ASSIGN_OR_RETURN(const ValueId id,
-                                builder.AddConstant(graph.type(node.results[0]), *node.constant_bytes));
-      results = {id};
-    } else {
-      std::vector<Operand> operands = node.operands;
-      for (Operand& operand : operands) {
-        if (!operand.is_literal()) operand.value = renamed[static_cast<size_t>(operand.value)];
-      }
-      FUSELINE_ASSIGN_OR_RETURN(results, builder.AddNode(node.op, operands, node.attrs));
-    }
-    for (size_t r = 0; r < results.size(); ++r) {
-      if (cuts.find(node.results[r]) == cuts.end()) renamed[static_cast<size_t>(node.results[r])] = results[r];
-    }
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    FUSELINE_RETURN_IF_ERROR(builder.AddOutput(StrCat("y", i), renamed[static_cast<size_t>(outputs[i])]));
-  }
-  result.graph = builder.Build();
-  return result;
-}
-
-// The reference's tensor of every result of every node; empty where it fails.
-std::map<ValueId, Tensor> AllValues(const Graph& graph, const std::vector<Tensor>& inputs) {
-  Graph all = graph;
-  all.outputs.clear();
-  std::vector<ValueId> ids;
-  for (const Node& node : graph.nodes) {
-    for (const ValueId id : node.results) {
-      all.outputs.push_back({StrCat("v", id), id});
-      ids.push_back(id);
-    }
-  }
-  std::map<ValueId, Tensor> values;
-  absl::StatusOr<std::vector<Tensor>> tensors = reference::Interpret(all, inputs);
-  if (!tensors.ok()) return values;
-  for (size_t i = 0; i < ids.size(); ++i) values[ids[i]] = (*tensors)[i];
-  return values;
-}
-
-std::vector<ValueId> OutputIds(const Graph& graph) {
-  std::vector<ValueId> ids;
-  for (const GraphOutput& output : graph.outputs) ids.push_back(output.value);
-  return ids;
-}
-
 }  // namespace
 
 bool HasHalfValues(const Graph& graph) {
@@ -202,58 +119,12 @@ std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const
       }
       results[engine] = *std::move(got);
     }
-    if (IsPointwiseF32OrF64(graph)) {
+    if (IsPointwiseF32OrF64(graph) || (check.eager_bits && numerics == Numerics::kEager)) {
       if (std::optional<Mismatch> mismatch = CheckSameBits(graph, numerics, results); mismatch.has_value())
         return mismatch;
     }
   }
   return std::nullopt;
-}
-
-GraphWithInputs ReduceGraph(const Graph& graph, const std::vector<Tensor>& inputs,
-                            const std::function<bool(const Graph&, const std::vector<Tensor>&)>& fails) {
-  GraphWithInputs best = {graph, inputs};
-  const auto accept = [&](absl::StatusOr<GraphWithInputs> candidate) {
-    if (!candidate.ok() || !fails(candidate->graph, candidate->inputs)) return false;
-    best = *std::move(candidate);
-    return true;
-  };
-  // One output, if one alone shows it.
-  for (const ValueId id : OutputIds(best.graph)) {
-    if (best.graph.outputs.size() == 1 || accept(Rebuild(best.graph, best.inputs, {id}, {}))) break;
-  }
-  for (size_t i = 0; best.graph.outputs.size() > 1 && i < best.graph.outputs.size();) {
-    std::vector<ValueId> fewer = OutputIds(best.graph);
-    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-    if (!accept(Rebuild(best.graph, best.inputs, fewer, {}))) ++i;
-  }
-  // An earlier value as the output: the first that is wrong.
-  for (size_t n = 0; n < best.graph.nodes.size(); ++n) {
-    bool accepted = false;
-    for (const ValueId id : best.graph.nodes[n].results) {
-      if (best.graph.outputs.size() == 1 && id != best.graph.outputs[0].value)
-        accepted = accepted || accept(Rebuild(best.graph, best.inputs, {id}, {}));
-      if (accepted) break;
-    }
-    if (accepted) break;
-  }
-  // Values in the middle become inputs, the last ones first: each cut drops all before it.
-  for (bool progress = true; progress;) {
-    progress = false;
-    const std::map<ValueId, Tensor> values = AllValues(best.graph, best.inputs);
-    for (size_t n = best.graph.nodes.size(); n-- > 0 && !progress;) {
-      for (const ValueId id : best.graph.nodes[n].results) {
-        const auto value = values.find(id);
-        const std::vector<ValueId> outputs = OutputIds(best.graph);
-        if (value == values.end() || std::find(outputs.begin(), outputs.end(), id) != outputs.end()) continue;
-        if (accept(Rebuild(best.graph, best.inputs, outputs, {{id, value->second}}))) {
-          progress = true;
-          break;
-        }
-      }
-    }
-  }
-  return best;
 }
 
 CaseFile MakeCaseFile(const std::string& name, const GraphWithInputs& failing, const Mismatch& mismatch) {

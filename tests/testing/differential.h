@@ -1,14 +1,15 @@
-// Compares engines with the reference interpreter on one graph, and cuts a failing graph down to the ops that matter.
-// Pipeline: graph, inputs -> CheckGraph -> mismatch, if any -> ReduceGraph -> the least graph that still shows it.
+// Compares engines with the reference interpreter on one graph.
+// Pipeline: graph, inputs -> CheckGraph -> mismatch, if any -> ReduceGraph (common/case_file) -> the least graph that
+// still shows it -> MakeCaseFile.
 // Thread-safety: thread-safe, as EngineSet is.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/case_file/case_file.h"
+#include "common/case_file/reduce_graph.h"
 #include "tests/testing/engines.h"
 
 namespace fuseline::testing {
@@ -23,7 +24,8 @@ struct Mismatch {
 struct CheckOptions {
   std::vector<EngineKind> engines;
   std::vector<Numerics> numerics = {Numerics::kFused};
-  bool run_twice = false;  // the same artifact must give the same bits
+  bool run_twice = false;   // the same artifact must give the same bits
+  bool eager_bits = false;  // under numerics = eager, fused and unfused must give the same bits, whatever the ops
 };
 
 // What was looked at, so that a test which compares nothing is noticed.
@@ -37,16 +39,6 @@ struct CheckCounts {
 // whatever the distance from the reference.
 std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs,
                                    const CheckOptions& options, CheckCounts* counts = nullptr);
-
-struct GraphWithInputs {
-  Graph graph;
-  std::vector<Tensor> inputs;
-};
-
-// Returns one output, drops nodes, and turns values in the middle into inputs with the reference's values, as long as
-// `fails` holds.
-GraphWithInputs ReduceGraph(const Graph& graph, const std::vector<Tensor>& inputs,
-                            const std::function<bool(const Graph&, const std::vector<Tensor>&)>& fails);
 
 // The graph as a case whose outputs are the reference's.
 CaseFile MakeCaseFile(const std::string& name, const GraphWithInputs& failing, const Mismatch& mismatch);

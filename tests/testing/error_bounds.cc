@@ -14,6 +14,7 @@
 #include "server/reference/reference_interpreter.h"
 #include "tests/testing/reduction_bounds.h"
 #include "tests/testing/shadow.h"
+#include "tests/testing/structure_bounds.h"
 
 namespace fuseline::testing {
 namespace {
@@ -258,6 +259,7 @@ absl::StatusOr<std::vector<Shadow>> CompositeShadows(const Context& context, con
   options.numerics = context.numerics;
   FUSELINE_ASSIGN_OR_RETURN(std::vector<Shadow> shadows, GraphShadows(builder.Build(), inputs, options, false));
   for (size_t r = 0; r < shadows.size(); ++r) {
+    if (!shadows[r].is_float()) continue;
     // The reference computes the composite in one go, without the steps' rounding.
     for (int64_t i = 0; i < shadows[r].size(); ++i) {
       if (std::isfinite(shadows[r].f(i)))
@@ -308,7 +310,15 @@ absl::StatusOr<std::vector<Shadow>> NodeShadows(const Context& context, const st
     case OpKind::kIndexing:
     case OpKind::kOrdered:
     case OpKind::kContraction:
-    case OpKind::kWindow:
+    case OpKind::kWindow: {
+      FUSELINE_ASSIGN_OR_RETURN(std::vector<Shadow> results, StructureShadows(context.node, context.results, operands));
+      const bool eager = context.numerics == Numerics::kEager && !OnlyMoves(context.node);
+      for (size_t r = 0; r < results.size(); ++r) {
+        if (results[r].is_float() && (!OnlyMoves(context.node) || context.is_output[r]))
+          Round(results[r], results[r].dtype(), context.is_output[r] || eager, true);
+      }
+      return results;
+    }
     case OpKind::kUnsupported:
       break;
   }

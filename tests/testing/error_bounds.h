@@ -12,6 +12,8 @@
 // - sum, mean: min(n, 64 + sqrt(n)) roundings of the sum of magnitudes; prod: 2n ulp of it; var: what the rounded
 //   deviations make, and the sum's roundings; amax, amin: the largest bound; argmax, argmin, any, all: 0 where the
 //   operands' bounds leave no doubt, otherwise infinite.
+// - Moves (gather, pad, …): the moved element's. Contractions, pooling, scans, scattered sums: one rounding for each
+//   term, of the sum of magnitudes. sort, topk, cummax: the largest bound; positions are not compared in doubt.
 // - f16 and bf16: under numerics = eager, equal operands give equal results, others differ by one more ulp of the
 //   storage dtype. Under fused, a value that is not an output may or may not be rounded: half an ulp of it.
 // Infinite: not to be compared. Thread-safety: pure functions. Errors: those of the reference interpreter.

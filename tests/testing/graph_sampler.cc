@@ -223,8 +223,9 @@ GraphSampler::Id GraphSampler::ValueOfShape(DType dtype, const Shape& shape) {
     return Emit("reshape", {V(found)}, {{"shape", shape}}, interval(found));
   }
   if (inputs_.size() < kMaxInputs) return NewInput(dtype, shape);
+  const AttrValue two = IsBool(dtype) ? AttrValue(true) : AttrValue(int64_t{2});
   FUSELINE_ASSIGN_OR_RETURN(const ValueId scalar,
-                            Emit("full", {}, {{"shape", Shape{}}, {"value", int64_t{2}}, {"dtype", dtype}}, {2, 2}));
+                            Emit("full", {}, {{"shape", Shape{}}, {"value", two}, {"dtype", dtype}}, {2, 2}));
   return Emit("broadcast_to", {V(scalar)}, {{"shape", shape}}, {2, 2});
 }
 
@@ -237,7 +238,7 @@ ValueId GraphSampler::Partner(DType dtype, const Shape& shape) {
 GraphSampler::Ids GraphSampler::EmitAll(std::string_view op, std::vector<Operand> operands, AttrMap attrs,
                                         Interval interval) {
   const OpDef* def = FindOp(op);
-  if (def != nullptr && static_cast<int>(operands.size()) > def->max_operands)
+  if (def != nullptr && def->max_operands >= 0 && static_cast<int>(operands.size()) > def->max_operands)
     operands.resize(static_cast<size_t>(def->max_operands));
   absl::StatusOr<std::vector<ValueId>> results = builder_.AddNode(op, operands, std::move(attrs));
   if (!results.ok()) {
@@ -302,11 +303,16 @@ absl::Status GraphSampler::AddOp(const OpDef& def) {
       return AddReduction(def);
     case OpKind::kComposite:
       return AddComposite(def);
-    case OpKind::kLayout:
     case OpKind::kIndexing:
+      return AddIndexing(def);
     case OpKind::kOrdered:
+      return AddOrdered(def);
     case OpKind::kContraction:
+      return AddContraction(def);
     case OpKind::kWindow:
+      return AddWindow(def);
+    case OpKind::kLayout:
+      return AddLayout(def);
     case OpKind::kUnsupported:
       break;
   }

@@ -97,6 +97,24 @@ class GraphSampler {
   AttrMap RandomReductionAttrs(const OpDef& def, const Shape& shape, int64_t* reduced_count);
   Shape RandomReshape(const Shape& shape);
 
+  // sampler_layout.cc
+  absl::Status AddLayout(const OpDef& def);
+  absl::Status AddPad(ValueId x);
+  absl::Status AddRandomNumbers(const OpDef& def);
+  // sampler_movement.cc
+  absl::Status AddIndexing(const OpDef& def);
+  absl::Status AddOrdered(const OpDef& def);
+  // Positions, some of them negative: element i within the extent i % extents.size().
+  Id Indices(const Shape& shape, const std::vector<int64_t>& extents);
+  Id ValueOfRank(int64_t rank, bool exact, bool numbers);
+  // sampler_contraction.cc
+  absl::Status AddContraction(const OpDef& def);
+  absl::Status AddWindow(const OpDef& def);
+  absl::Status AddMixedComposite(const OpDef& def);
+  int64_t SmallSize();
+  Id Factor(DType dtype, const Shape& shape);
+  Id TargetClasses(const Shape& shape, int64_t classes);
+
   RandomSource random_;
   GraphBuilder builder_;
   int64_t max_elements_;

@@ -34,8 +34,7 @@ struct RandomGraph {
 
 absl::StatusOr<RandomGraph> MakeRandomGraph(uint64_t seed, const RandomGraphOptions& options = {});
 
-// The ops that occur in random graphs: of the kinds that the generator draws, save those that only decompositions make
-// and attention.
+// The ops that occur in random graphs: all that can be compiled, save those that only decompositions make.
 std::vector<const OpDef*> RandomGraphOps();
 
 }  // namespace fuseline::testing

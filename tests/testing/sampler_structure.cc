@@ -113,7 +113,7 @@ absl::Status GraphSampler::AddView(const OpDef& def) {
   const auto rank_of = [&] { return static_cast<int64_t>(type(x).rank()); };
   const auto maybe_negative = [&](int64_t dim, int64_t rank) { return random_.Chance(25) ? dim - rank : dim; };
   // Most views want a rank.
-  const int64_t least_rank = name == "transpose"                                                ? 2
+  const int64_t least_rank = name == "transpose" || name == "diagonal"                          ? 2
                              : name == "squeeze" || name == "broadcast_to" || name == "reshape" ? 0
                                                                                                 : 1;
   if (rank_of() < least_rank) {
@@ -175,6 +175,29 @@ absl::Status GraphSampler::AddView(const OpDef& def) {
     attrs = {{"starts", starts}, {"ends", ends}, {"steps", steps}, {"dims", dims}};
     if (std::all_of(steps.begin(), steps.end(), [](int64_t s) { return s == 1; }) && random_.Chance(50))
       attrs.erase("steps");
+  } else if (name == "tile") {
+    std::vector<int64_t> repeats;
+    for (int64_t d = 0; d < rank; ++d) repeats.push_back(random_.Pick({1, 1, 2, 3}));
+    if (rank > 1 && random_.Chance(25)) repeats.erase(repeats.begin());
+    Shape tiled = shape;
+    for (size_t d = 0; d < repeats.size(); ++d) tiled[tiled.size() - repeats.size() + d] *= repeats[d];
+    if (!Fits(tiled)) std::fill(repeats.begin(), repeats.end(), 1);
+    attrs["repeats"] = repeats;
+  } else if (name == "repeat_interleave") {
+    const int64_t dim = random_.Below(rank);
+    Shape repeated = shape;
+    const int64_t repeats = random_.Between(1, 3);
+    repeated[static_cast<size_t>(dim)] *= repeats;
+    attrs = {{"dim", maybe_negative(dim, rank)}, {"repeats", Fits(repeated) ? repeats : int64_t{1}}};
+  } else if (name == "roll") {
+    const std::vector<int64_t> dims = RandomDims(static_cast<int>(rank), true);
+    std::vector<int64_t> shifts;
+    for (size_t k = 0; k < dims.size(); ++k) shifts.push_back(random_.Between(-5, 9));
+    attrs = {{"shifts", shifts}, {"dims", dims}};
+    if (random_.Chance(25)) attrs = {{"shifts", std::vector<int64_t>{random_.Between(-20, 20)}}};
+  } else if (name == "diagonal") {
+    const int64_t a = random_.Below(rank), b = (a + 1 + random_.Below(rank - 1)) % rank;
+    attrs = {{"dim0", maybe_negative(a, rank)}, {"dim1", maybe_negative(b, rank)}, {"offset", random_.Between(-2, 2)}};
   } else if (name == "flip") {
     if (random_.Chance(75)) attrs["dims"] = RandomDims(static_cast<int>(rank), true);
   } else {
@@ -258,8 +281,12 @@ absl::Status GraphSampler::AddReduction(const OpDef& def) {
 
 absl::Status GraphSampler::AddComposite(const OpDef& def) {
   const std::string_view name = def.name;
+  static constexpr std::string_view kMixed[] = {"attention",  "cross_entropy", "nll_loss",       "quantize",
+                                                "dequantize", "kl_div",        "smooth_l1_loss", "huber_loss"};
+  if (name == "rand" || name == "randn" || name == "dropout") return AddRandomNumbers(def);
+  if (std::find(std::begin(kMixed), std::end(kMixed), name) != std::end(kMixed)) return AddMixedComposite(def);
   FUSELINE_ASSIGN_OR_RETURN(ValueId x, FloatValue());
-  const bool has_channels = name == "group_norm" || name.substr(0, 10) == "batch_norm";
+  const bool has_channels = name == "group_norm" || name == "instance_norm" || name.substr(0, 10) == "batch_norm";
   if ((has_channels && type(x).rank() < 2) || type(x).rank() < 1) {
     const ValueId higher =
         FindValue([&](ValueId id) { return IsFloat(type(id).dtype) && !IsF8(type(id).dtype) && type(id).rank() >= 2; });
@@ -292,6 +319,12 @@ absl::Status GraphSampler::AddComposite(const OpDef& def) {
     if (name == "std") result = {0, 2 * size};
     if (name == "logsumexp" && count == 0) result = {-kInf, 0};
     return EmitAll(name, operands, attrs, result).status();
+  }
+  if (name == "glu") {
+    // An even dim: the operand twice.
+    const int64_t dim = random_.Below(shape.size());
+    FUSELINE_ASSIGN_OR_RETURN(const ValueId both, Emit("concat", {V(x), V(x)}, {{"dim", dim}}, interval(x)));
+    return EmitAll(name, {V(both)}, {{"dim", dim}}, {-size, size}).status();
   }
   if (name == "mse_loss") {
     Shape joint = shape;

@@ -23,6 +23,7 @@ void AddWindowRows(std::vector<OpDef>& rows);
 void AddLossRows(std::vector<OpDef>& rows);
 void AddRandomRows(std::vector<OpDef>& rows);
 void AddResizeRow(std::vector<OpDef>& rows);
+void AddQuantizationRows(std::vector<OpDef>& rows);
 void AddUnsupportedRows(std::vector<OpDef>& rows);
 
 // A pointwise row. `operands` is exact.

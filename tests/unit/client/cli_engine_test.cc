@@ -190,6 +190,50 @@ TEST(CliEngineTest, VerifyWithoutFailureEndsWithZero) {
   EXPECT_EQ(json["cases"][0]["outputs"][0]["max_abs_error"], 0);
 }
 
+TEST(CliEngineTest, ReduceKeepsWhatDiffersFromTheReference) {
+  const TemporaryFolder folder;
+  // Without any tolerance a sum in f32 differs from the reference's exact one.
+  const std::string path = folder.Write(
+      "sum.json",
+      R"({"name": "sum", "graph": "graph g(x: f32[40, 300], w: f32[300]) {\n  %a = mul(x, w)\n  %b = neg(%a)\n  %s = sum(%b)\n  %t = abs(w)\n  return s = %s, t = %t\n}",
+    "inputs": {"x": {"dtype": "f32", "shape": [40, 300], "random": "normal", "seed": 1},
+               "w": {"dtype": "f32", "shape": [300], "random": "normal", "seed": 2}},
+    "outputs": {"s": "reference", "t": "reference"}, "tolerance": {"rtol": 0, "atol": 0}})");
+  const std::string out = folder.path("small.json");
+  const ProgramResult result = Fuseline({"--json", "reduce", path, "-o", out, "--max-tries", "40"});
+  ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+  const Json json = ParseJson(result);
+  EXPECT_EQ(json["failure"], "unlike the reference");
+  EXPECT_EQ(json["nodes_before"], 4);
+  EXPECT_EQ(json["nodes"], 1) << json["graph"];
+  EXPECT_THAT(json["graph"].get<std::string>(), HasSubstr("sum("));
+  EXPECT_LE(json["tries"], 40);
+  EXPECT_EQ(Fuseline({"verify", out}).exit_code, 1);  // it still fails
+}
+
+TEST(CliEngineTest, ReduceDropsOutputsThatAreAsTheCaseSays) {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write(
+      "c.json",
+      R"({"name": "c", "graph": "graph g(x: f32[2], y: f32[2]) {\n  %a = neg(x)\n  %b = neg(y)\n  return a = %a, b = %b\n}",
+    "inputs": {"x": {"dtype": "f32", "shape": [2], "data": [1, 2]}, "y": {"dtype": "f32", "shape": [2], "data": [3, 4]}},
+    "outputs": {"a": {"dtype": "f32", "shape": [2], "data": [-1, -2]}, "b": {"dtype": "f32", "shape": [2], "data": [-3, -5]}}})");
+  const ProgramResult result = Fuseline({"reduce", path});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json json = ParseJson(result);
+  EXPECT_EQ(json["name"], "c_reduced");
+  EXPECT_EQ(json["inputs"].size(), 1u);
+  EXPECT_EQ(json["outputs"]["b"]["data"], Json({-3, -5}));
+}
+
+TEST(CliEngineTest, ReduceRefusesWhatDoesNotFail) {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write("a.json", Case(R"({"dtype": "f32", "shape": [2], "data": [2, 4]})"));
+  const ProgramResult result = Fuseline({"reduce", path});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("does not fail"));
+}
+
 TEST(CliEngineTest, BenchMeasuresEachGraph) {
   const Json json =
       ParseJson(Fuseline({"--json", "bench", kPointwise, kReduction, "--iterations", "3", "--warmup", "1"}));

@@ -85,6 +85,8 @@ TEST(CliTest, UsageErrorsEndWithTwo) {
                                              {"run", "g.fl", "--repeat", "0"},
                                              {"compile", "g.fl", "--emit", "nonsense"},
                                              {"verify"},
+                                             {"reduce"},
+                                             {"reduce", "--max-tries", "0", "case.json"},
                                              {"cache"}}) {
     const ProgramResult result = Fuseline(arguments);
     EXPECT_EQ(result.exit_code, 2) << ::testing::PrintToString(arguments);
@@ -94,7 +96,7 @@ TEST(CliTest, UsageErrorsEndWithTwo) {
 }
 
 TEST(CliTest, HelpEndsWithZero) {
-  for (const char* command : {"run", "compile", "explain", "verify", "bench", "fmt", "devices", "cache"}) {
+  for (const char* command : {"run", "compile", "explain", "verify", "reduce", "bench", "fmt", "devices", "cache"}) {
     const ProgramResult result = Fuseline({command, "--help"});
     EXPECT_EQ(result.exit_code, 0) << command;
     EXPECT_THAT(result.out, HasSubstr("Usage")) << command;

@@ -254,6 +254,28 @@ TEST_F(SlowCompilerTest, BuildThatNobodyWaitsForStopsAfterTheLinger) {
   EXPECT_EQ(engine->Compile(many)->outcome, cache::Outcome::kMiss);
 }
 
+TEST(EngineMemoryTest, PlanLargerThanTheMachineIsRefusedBeforeItRunsAndTheEngineGoesOn) {
+  const std::unique_ptr<Engine> engine = NewEngine();
+  // The input is one element; what is made of it takes 2 TiB without fusion.
+  CompileRequest large = Request(
+      "graph g(x: f32[1]) {\n  %b = broadcast_to(x) {shape = [524288, 1048576]}\n  %a = exp(%b)\n"
+      "  %s = sum(%a) {dims = [0, 1]}\n  return y = %s\n}\n");
+  large.options.fuse = false;
+  const absl::Time start = absl::Now();
+  const auto refused = engine->Execute(large, {Filled({1})}, {});
+  EXPECT_THAT(refused.status(), StatusIs(absl::StatusCode::kResourceExhausted, "memory"));
+  EXPECT_EQ(GetErrorReason(refused.status()), ErrorReason::kDeviceMemory);
+  // A tensor that is too large by itself: the output.
+  const auto output = engine->Execute(
+      Request("graph g(x: f32[1]) {\n  %b = broadcast_to(x) {shape = [524288, 1048576]}\n  return y = %b\n}\n"),
+      {Filled({1})}, {});
+  EXPECT_THAT(output.status(), StatusIs(absl::StatusCode::kResourceExhausted, ""));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(60));
+  const auto next = engine->Execute(Request(kGraph), {Filled({8})}, {});
+  ASSERT_THAT(next.status(), IsOk());
+  EXPECT_EQ(Values(next->execution.outputs[0]), "1 3 5 7 9 11 13 15");
+}
+
 TEST_F(SlowCompilerTest, BuildsBeyondTheQueueAreRefusedAtOnce) {
   EngineOptions options = SlowCompiler("1");
   options.max_builds_waiting = 0;
