@@ -123,10 +123,20 @@ void OrderedLoops::WalkAlong() {
 
 void OrderedLoops::RowStatements() { Statements(false); }
 
-void OrderedLoops::FillKey(const std::string& place) {
+void OrderedLoops::ElementStatements(const std::string& place) {
   Decode(place, body_.reduced_vars());
   Statements(true);
-  out_.Line(absl::StrCat("key_of[", place, "] = ", emit_.Use(store_.value, nullptr), ";"));
+}
+
+void OrderedLoops::StoreValue(const std::string& place, const std::string& value) {
+  const DType storage = body_.params[static_cast<size_t>(store_.param)].dtype;
+  Decode(place, body_.reduced_vars());
+  out_.Line(absl::StrCat(Element(), " = ", scans_positions() ? value : printer_.ToStorage(storage, value), ";"));
+}
+
+void OrderedLoops::FillKey(const std::string& place) {
+  ElementStatements(place);
+  out_.Line(absl::StrCat("key_of[", place, "] = ", value(), ";"));
   out_.Line(absl::StrCat("from[", place, "] = ", place, ";"));
 }
 

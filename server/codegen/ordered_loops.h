@@ -33,8 +33,21 @@ class OrderedLoops {
   // A scan or scatter of the row, or of `lanes` neighbouring ones: a variable of the text where the kernel has lanes.
   void WalkAlong();
 
-  // Sort. What does not depend on the place in the row.
+  // What does not depend on the place in the row.
   void RowStatements();
+  // What is computed at `place` of the row; afterwards value() and, of a scan for positions, position() are texts of
+  // it.
+  void ElementStatements(const std::string& place);
+  std::string value() { return emit_.Use(store_.value, nullptr); }
+  std::string position() { return emit_.Use(body_.ordered->arg, nullptr); }
+  // Scan.
+  std::string Identity() { return printer_.Identity(body_.ordered->reduction, KeyDType()); }
+  bool scans_positions() const { return body_.ordered->arg >= 0; }
+  DType value_dtype() const { return KeyDType(); }
+  // The result's element `place` of the row is `value`, or a position.
+  void StoreValue(const std::string& place, const std::string& value);
+
+  // Sort.
   // keys[r] = …, order[r] = r for the place `r` of the row; `base` is the row's first element of the scratch.
   void FillKey(const std::string& place);
   // "fl_below_f32(a, at_a, b, at_b)": whether b comes before a.

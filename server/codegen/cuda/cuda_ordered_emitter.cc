@@ -70,6 +70,65 @@ void Sort(const ScheduledKernel& k, OrderedLoops& loops) {
   out.Close();
 }
 
+// The block takes the row piece by piece. A thread combines neighbouring elements, the block the threads' totals.
+void BlockScan(const ScheduledKernel& k, OrderedLoops& loops) {
+  TextWriter& out = loops.out();
+  StatementPrinter& printer = loops.printer();
+  const DType dtype = loops.value_dtype();
+  const ReductionKind kind = k.body.ordered->reduction;
+  const std::string type = loops.KeyType();
+  const bool positions = loops.scans_positions();
+  const int64_t threads = k.dims.block[0];
+  const std::string thread = absl::StrCat(printer.Function("fl_thread"), "()");
+  const std::string size = absl::StrCat(loops.size(), "ll");
+  const std::string last = "9223372036854775807ll";
+  const auto for_items = [&] {
+    out.Directive("#pragma unroll");
+    out.Open(absl::StrCat("for (int item = 0; item < ", k.unroll, "; ++item)"));
+    out.Line(absl::StrCat("const long long place = base + ", thread, " * ", k.unroll, " + item;"));
+  };
+  out.Line(absl::StrCat("const long long row = ", printer.Function("fl_block"), "();"));
+  loops.Decode("row", k.body.row_vars());
+  loops.RowStatements();
+  out.Line(absl::StrCat(type, " carry = ", loops.Identity(), ";"));
+  if (positions) out.Line(absl::StrCat("long long carry_at = ", last, ";"));
+  out.Open(absl::StrCat("for (long long base = 0; base < ", size, "; base += ", threads * k.unroll, ")"));
+  out.Line(absl::StrCat(type, " upto[", k.unroll, "], total = ", loops.Identity(), ";"));
+  if (positions) out.Line(absl::StrCat("long long upto_at[", k.unroll, "], total_at = ", last, ";"));
+  for_items();
+  out.Open(absl::StrCat("if (place < ", size, ")"));
+  loops.ElementStatements("place");
+  if (positions) {
+    out.Line(absl::StrCat("if (", printer.Better(kind, dtype, "total", "total_at", loops.value(), loops.position()),
+                          ") total = ", loops.value(), ", total_at = ", loops.position(), ";"));
+  } else {
+    out.Line(absl::StrCat("total = ", printer.Combine(kind, dtype, "total", loops.value()), ";"));
+  }
+  out.Close();
+  out.Line(positions ? "upto[item] = total, upto_at[item] = total_at;" : "upto[item] = total;");
+  out.Close();
+  const std::string suffix = absl::StrCat("_", std::string(DTypeName(dtype)));
+  if (positions) {
+    out.Line(absl::StrCat(printer.Function("fl_block_prefix_argmax" + suffix), "<", threads,
+                          ">(total, total_at, carry, carry_at);"));
+  } else {
+    const char* name = kind == ReductionKind::kProd ? "fl_block_prefix_prod" : "fl_block_prefix_sum";
+    out.Line(
+        absl::StrCat("const ", type, " before = ", printer.Function(name + suffix), "<", threads, ">(total, carry);"));
+  }
+  for_items();
+  out.Open(absl::StrCat("if (place < ", size, ")"));
+  if (positions) {
+    const std::string here = printer.Better(kind, dtype, "total", "total_at", "upto[item]", "upto_at[item]");
+    loops.StoreValue("place", absl::StrCat(here, " ? upto_at[item] : total_at"));
+  } else {
+    loops.StoreValue("place", printer.Combine(kind, dtype, "before", "upto[item]"));
+  }
+  out.Close();
+  out.Close();
+  out.Close();
+}
+
 void WalkAlong(const ScheduledKernel& k, OrderedLoops& loops) {
   const std::string thread = absl::StrCat(loops.printer().Function("fl_thread"), "()");
   const std::string block = absl::StrCat("(long long)", loops.printer().Function("fl_block"), "()");
@@ -86,6 +145,8 @@ KernelSource EmitCudaOrderedKernel(const ScheduledKernel& k, const Target& targe
   Signature(k, loops);
   if (k.body.ordered->kind == lowering::LoopNode::Kind::kSort) {
     Sort(k, loops);
+  } else if (k.threads_per_row > 1) {
+    BlockScan(k, loops);
   } else {
     WalkAlong(k, loops);
   }

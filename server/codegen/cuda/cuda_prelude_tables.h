@@ -12,5 +12,7 @@ namespace fuseline::codegen {
 absl::Span<const PreludeFunction> CudaScalarPrelude();
 // Vector loads and stores, shuffles, barriers, reductions across threads.
 absl::Span<const PreludeTemplate> CudaMemoryTemplates();
+// Prefixes across the threads of a block.
+absl::Span<const PreludeTemplate> CudaScanTemplates();
 
 }  // namespace fuseline::codegen

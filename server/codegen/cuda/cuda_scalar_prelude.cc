@@ -221,7 +221,7 @@ constexpr PreludeTemplate kTemplates[] = {
 absl::Span<const PreludeFunction> CudaScalarPrelude() {
   static const PreludeTable* const table =
       new PreludeTable({kTemplates, SharedScalarTemplates(), SharedStorageTemplates(), SharedReductionTemplates(),
-                        CudaMemoryTemplates()});
+                        CudaMemoryTemplates(), CudaScanTemplates()});
   return table->functions();
 }
 

@@ -15,6 +15,9 @@ constexpr int32_t kCpuTile = 64;              // rows that a CPU thread walks al
 constexpr int64_t kCpuGrainElements = 16384;  // fewer are not worth waking a thread
 constexpr int64_t kBlockThreads = 128;        // of scans and scatters: small, since rows are few and long
 constexpr int64_t kMaxThreads = 1024;         // of a block, by the hardware
+constexpr int32_t kScanItems = 4;             // neighbouring elements of a thread that scans with its block
+constexpr int64_t kMaxScanThreads = 512;
+constexpr int64_t kRowsToFill = 8192;  // with fewer, threads of their own leave most of the machine idle
 
 BodyParam Scratch(const char* name, int32_t partial, DType dtype, int64_t element_count) {
   BodyParam p;
@@ -52,9 +55,23 @@ ScheduledKernel ScheduleOrdered(KernelBody body, bool cuda, int32_t first_partia
     k.body = std::move(body);
     return k;
   }
+  const bool side_by_side = !row_vars.empty() && body.stores[0].offset.Coefficient(row_vars.back()) == 1 &&
+                            !body.stores[0].offset.UsesNonlinearly(row_vars.back());
+  const bool is_scan = body.ordered->kind == lowering::LoopNode::Kind::kScan;
+  // A thread a row reads a row's elements one by one: slow where they are all that lies side by side.
+  if (cuda && is_scan && size >= 64 && (!side_by_side || (rows < kRowsToFill && size >= 1024))) {
+    int64_t threads = 32;
+    while (threads < kMaxScanThreads && threads * kScanItems < size) threads *= 2;
+    k.threads_per_row = static_cast<int32_t>(threads);
+    k.unroll = kScanItems;
+    k.dims.block[0] = threads;
+    k.dims.grid[0] = rows;
+    k.description = absl::StrCat("scan, a block of ", threads, " threads a row");
+    k.body = std::move(body);
+    return k;
+  }
   // Where neighbouring rows lie side by side the CPU walks along a tile of them; a GPU's threads do so anyway.
-  const bool tiles = !cuda && !row_vars.empty() && body.stores[0].offset.Coefficient(row_vars.back()) == 1 &&
-                     !body.stores[0].offset.UsesNonlinearly(row_vars.back());
+  const bool tiles = !cuda && side_by_side;
   if (tiles) {
     k.vector_var = row_vars.back();
     k.lanes = kCpuTile;
@@ -64,7 +81,7 @@ ScheduledKernel ScheduleOrdered(KernelBody body, bool cuda, int32_t first_partia
   k.work_grain = std::max<int64_t>(1, kCpuGrainElements / (std::max<int64_t>(size, 1) * k.lanes));
   k.dims.block[0] = kBlockThreads;
   k.dims.grid[0] = (rows + kBlockThreads - 1) / kBlockThreads;
-  const char* what = body.ordered->kind == lowering::LoopNode::Kind::kScan ? "scan" : "scatter";
+  const char* what = is_scan ? "scan" : "scatter";
   k.description = tiles ? absl::StrCat(what, " in order, tiles of ", k.lanes, " rows")
                         : absl::StrCat(what, " in order, a thread a row");
   k.body = std::move(body);

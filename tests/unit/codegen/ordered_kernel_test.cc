@@ -102,6 +102,21 @@ TEST(OrderedKernelTest, CpuWalksAlongTilesWhereRowsLieSideBySide) {
   EXPECT_THAT(schedule(1), AllOf(HasSubstr("scan"), Not(HasSubstr("tiles"))));
 }
 
+TEST(OrderedKernelTest, CudaScansLongRowsWithABlockAndColumnsWithAThread) {
+  const auto kernels = [](const char* shape, int dim, const char* op) {
+    return Generate(std::string("x: f32") + shape,
+                    std::string("  %c = ") + op + "(x) {dim = " + std::to_string(dim) + "}\n  return %c",
+                    Target::Cuda(90));
+  };
+  const GeneratedKernels rows = kernels("[64, 300]", 1, "cumsum");
+  EXPECT_EQ(rows.report.kernels[0].schedule, "scan, a block of 128 threads a row");
+  EXPECT_THAT(rows.sources[0].text, HasSubstr("fl_block_prefix_sum_f32<128>"));
+  EXPECT_EQ(rows.plan.steps[0].dims.grid[0], 64);
+  EXPECT_EQ(kernels("[64, 30]", 1, "cumprod").report.kernels[0].schedule, "scan in order, a thread a row");
+  EXPECT_EQ(kernels("[64, 300]", 0, "cumsum").report.kernels[0].schedule, "scan in order, a thread a row");
+  EXPECT_EQ(kernels("[100000, 3]", 0, "cumsum").report.kernels[0].schedule, "scan, a block of 512 threads a row");
+}
+
 TEST(OrderedKernelTest, SortHasThreeTemporariesAndWritesPositions) {
   for (const Target& target : kTargets) {
     const GeneratedKernels k = Generate("x: bf16[8, 100]", "  %v, %i = sort(x)\n  return %i", target);
