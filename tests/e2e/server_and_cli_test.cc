@@ -142,18 +142,18 @@ TEST_F(ServerAndCliTest, IndexOutOfRangeIsToldInEachClientsNames) {
     i.SetInt(0, 0);
     i.SetInt(1, index);
   };
-  for (const char* name : {"look", "v0", "find"}) {
-    const auto graph = ParseGraphText("graph g(x: f32[3], i: i64[2]) {\n  %d = mul(x, 2.0)\n  %" + std::string(name) +
-                                      " = index_select(%d, i) {dim = 0}\n  return y = %" + name + "\n}\n");
+  for (const std::string name : {"%look", "%v0", "%find"}) {
+    const auto graph = ParseGraphText("graph g(x: f32[3], i: i64[2]) {\n  %d = mul(x, 2.0)\n  " + name +
+                                      " = index_select(%d, i) {dim = 0}\n  return y = " + name + "\n}\n");
     ASSERT_OK(graph);
     const client::CompileSpec spec = {.graph = std::make_shared<const Graph>(*graph), .target = Target::Cpu()};
     for (int call = 0; call < 2; ++call) {  // the second by the fingerprint
       set(12);
       const auto failed = (*client)->Execute(spec, {{"x", x}, {"i", i}});
       EXPECT_THAT(failed, StatusIs(absl::StatusCode::kInvalidArgument,
-                                   "node '%" + std::string(name) + "': index 12 is out of range for size 3"));
+                                   "node '" + name + "': index 12 is out of range for size 3"));
       EXPECT_EQ(GetErrorReason(failed.status()), ErrorReason::kIndexOutOfRange);
-      EXPECT_EQ(GetErrorSubject(failed.status()), "%" + std::string(name));
+      EXPECT_EQ(GetErrorSubject(failed.status()), name);
       set(-1);
       const auto good = (*client)->Execute(spec, {{"x", x}, {"i", i}});
       ASSERT_OK(good);
