@@ -541,16 +541,20 @@ class BoundaryPass {
     std::vector<std::pair<TensorId, int64_t>> order(readers.begin(), readers.end());
     std::sort(order.begin(), order.end());  // deterministic
     for (const auto& [t, count] : order) {
-      std::optional<std::vector<LoopNodeId>> closure = CheapClosure(group, t, count, loads);
+      absl::flat_hash_set<TensorId> leaves;
+      std::optional<std::vector<LoopNodeId>> closure = CheapClosure(group, t, count, loads, leaves);
       if (!closure) continue;
       here.insert(closure->begin(), closure->end());
+      loads.erase(t);
+      loads.insert(leaves.begin(), leaves.end());
     }
   }
 
   // The nodes that compute `t` from values that are in memory anyway, if computing them again is cheaper than storing
-  // and loading `t`.
+  // and loading `t`. `leaves`: what they load.
   std::optional<std::vector<LoopNodeId>> CheapClosure(const FusionGroup& group, TensorId t, int64_t count,
-                                                      const absl::flat_hash_set<TensorId>& loads) const {
+                                                      const absl::flat_hash_set<TensorId>& loads,
+                                                      absl::flat_hash_set<TensorId>& leaves) const {
     if (needed_[static_cast<size_t>(t)] || stored_only_.contains(t)) return std::nullopt;  // stored in any case
     std::vector<LoopNodeId> closure;
     absl::flat_hash_set<LoopNodeId> seen;
@@ -568,7 +572,10 @@ class BoundaryPass {
                         program_.node(tensor.producer).kind != LoopNode::Kind::kPointwise;
       if (leaf) {
         if (at == t) return std::nullopt;
-        if (!loads.contains(at)) extra_bytes += tensor.size_bytes();
+        if (!loads.contains(at) && leaves.insert(at).second) {
+          extra_bytes += tensor.size_bytes();
+          if (loads.size() + leaves.size() + group.stored.size() > kMaxTensorsOfGroup) return std::nullopt;
+        }
         continue;
       }
       if (!seen.insert(tensor.producer).second) continue;

@@ -290,6 +290,18 @@ TEST(FuseTest, KernelsStayBelowTheirLargestNumberOfTensors) {
   EXPECT_EQ(plan.refusals[0].reason, "the kernel would have too many tensors");
 }
 
+// Groups of a long concat are cheap to compute again, but not all in one kernel.
+TEST(FuseTest, KernelsOfALongConcatStayBelowTheirLargestNumberOfTensors) {
+  std::string inputs, operands;
+  for (int k = 0; k < 300; ++k) {
+    StrAppend(&inputs, k ? ", " : "", "x", k, ": f32[4]");
+    StrAppend(&operands, k ? ", " : "", "x", k);
+  }
+  const LoopProgram loops = Lower(StrCat("graph g(", inputs, ") {\n  %c = concat(", operands,
+                                         ") {dim = 0}\n  %y = mul(%c, 2.0)\n  return %y\n}\n"));
+  for (const FusionGroup& g : FuseFor(loops).groups) EXPECT_LE(g.loads.size() + g.stored.size(), 48u);
+}
+
 TEST(FuseTest, EmptyTensorsAreGroupedWithoutReductionOverNothing) {
   EXPECT_EQ(Plan("graph g(x: f32[0, 4]) {\n  %a = neg(x)\n  return %a\n}\n"), "pointwise [0, 4]: neg; 1 in, 1 out\n");
   EXPECT_EQ(Plan("graph g(x: f32[4, 0]) {\n  %a = sum(x) {dims = [1]}\n  %b = neg(%a)\n  return %b\n}\n"),
