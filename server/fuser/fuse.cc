@@ -603,8 +603,19 @@ class BoundaryPass {
     const double compute = static_cast<double>(ops * count) * static_cast<double>(elements) / m.ops_per_micro;
     const double extra = static_cast<double>(extra_bytes) / m.bytes_per_micro;
     const double slack = m.launch_micros / 4;
-    if (compute > 0.5 * saved + slack || extra > saved + slack) return std::nullopt;
+    // Reading more than `t` itself pays only where a kernel goes for it. Else a chain of residuals would be summed anew
+    // from all its terms in every layer, and keep all of them in memory.
+    const double read_slack = HomeMayVanish(t, seen) ? slack : 0;
+    if (compute > 0.5 * saved + slack || extra > saved + read_slack) return std::nullopt;
     return closure;
+  }
+
+  // Whether nothing but `closure` is computed where `t` is.
+  bool HomeMayVanish(TensorId t, const absl::flat_hash_set<LoopNodeId>& closure) const {
+    const int32_t home = home_[static_cast<size_t>(program_.tensor(t).producer)];
+    if (home < 0) return true;
+    const std::vector<LoopNodeId>& nodes = plan_.groups[static_cast<size_t>(home)].nodes;
+    return std::all_of(nodes.begin(), nodes.end(), [&](LoopNodeId n) { return closure.contains(n); });
   }
 
   const LoopProgram& program_;

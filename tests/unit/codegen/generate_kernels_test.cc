@@ -69,6 +69,27 @@ TEST(GenerateKernelsTest, RefusalsNameTheGraphsValues) {
   EXPECT_EQ(k.report.refusals[0].consumer, "%y");
 }
 
+// Layers with parameters of their own, each added to what the one before gave.
+std::string ResidualLayers(int layers) {
+  std::string inputs = "x: bf16[512, 256]", body, value = "x";
+  for (int k = 0; k < layers; ++k) {
+    StrAppend(&inputs, ", w", k, ": bf16[256], m", k, ": bf16[256, 256]");
+    StrAppend(&body, "  %n", k, " = rms_norm(", value, ", w", k, ") {dims = [-1]}\n  %l", k, " = linear(%n", k, ", m",
+              k, ")\n  %g", k, " = silu(%l", k, ")\n  %y", k, " = add(", value, ", %g", k, ")\n");
+    value = StrCat("%y", k);
+  }
+  return StrCat("graph g(", inputs, ") {\n", body, "  return y = ", value, "\n}\n");
+}
+
+TEST(GenerateKernelsTest, MoreLayersTakeNoMoreKernelsAndMemory) {
+  for (const Target& target : {Target::Cpu(), Target::Cuda(90)}) {
+    const GeneratedKernels few = Generate(ResidualLayers(4), target), many = Generate(ResidualLayers(48), target);
+    EXPECT_EQ(many.sources.size(), few.sources.size()) << target.ToString();
+    EXPECT_EQ(many.plan.arena_bytes, few.plan.arena_bytes) << target.ToString();
+    EXPECT_GT(many.plan.steps.size(), 44u) << target.ToString();
+  }
+}
+
 TEST(GenerateKernelsTest, RepeatedPartsShareAKernel) {
   // Layers that differ in nothing but their tensors, and are too dear to be computed again.
   std::string text = "graph g(x: f32[4096, 4096]) {\n";

@@ -138,6 +138,7 @@ TEST_F(EngineTest, IndexOutOfRangeIsToldInTheGraphsNames) {
     const CompileRequest request = Request("graph h(x: f32[8], i: i32[2]) {\n  " + std::string(name) +
                                            " = index_select(x, i) {dim = 0}\n  return result = " + name + "\n}\n");
     index.SetInt(0, 8);
+    index.SetInt(1, 0);
     const auto failed = engine->Execute(request, executor::Arguments({Filled({8}), index}), {});
     EXPECT_THAT(failed, StatusIs(absl::StatusCode::kInvalidArgument,
                                  "node '" + std::string(name) + "': index 8 is out of range for size 8"));
