@@ -180,7 +180,7 @@ class Generator {
       if (target_.is_cuda() && k.dims.grid[0] > 2147483647) {
         return Unimplemented(program_.tensor(group.stored[0]).name, "the tensor is too large for one launch");
       }
-      step.kernel = AddSource(k, KernelName(group, kernels.size() > 1 ? (i == 0 ? "_pieces" : "_combine") : ""));
+      step.kernel = AddSource(k, KernelName(group, kernels.size() > 1 ? PartName(k, i == 0) : ""));
       k.name = out_.sources[static_cast<size_t>(step.kernel)].entry;
       absl::StrAppend(&out_.bodies, k.name, ": ", k.description, "\n", PrintKernelBody(k.body));
       out_.plan.steps.push_back(std::move(step));
@@ -209,6 +209,13 @@ class Generator {
     absl::StrReplaceAll({{kNumberPlaceholder, number}}, &source.text);
     out_.sources.push_back(std::move(source));
     return it->second;
+  }
+
+  // Of one of the kernels that a group is split into.
+  static const char* PartName(const ScheduledKernel& k, bool first) {
+    if (k.kind != ScheduledKernel::Kind::kOrdered) return first ? "_pieces" : "_combine";
+    if (k.sort_step == ScheduledKernel::SortStep::kStore) return "_store";
+    return first ? "_tiles" : "_merge";
   }
 
   static const char* KindName(const FusionGroup& group) {

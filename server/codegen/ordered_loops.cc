@@ -45,6 +45,10 @@ std::string OrderedLoops::PointerType(const BodyParam& p) {
   return absl::StrCat(p.written ? "" : "const ", StorageTypeName(p.dtype), "*");
 }
 
+const char* OrderedLoops::Restrict(const BodyParam& p) const {
+  return p.written && body_.ordered->kind == Kind::kSort ? "" : " __restrict__";
+}
+
 void OrderedLoops::Statements(bool full) {
   for (size_t i = 0; i < body_.instrs.size(); ++i) {
     const BodyInstr& instr = body_.instrs[i];

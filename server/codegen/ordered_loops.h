@@ -28,8 +28,10 @@ class OrderedLoops {
   void Comment();
   // Splits a row-major position into loop variables.
   void Decode(const std::string& position, const std::vector<int32_t>& vars);
-  // A pointer argument's type; nothing is promised about aliases, since positions are read after they are written.
+  // A pointer argument's type; `restrict` is appended where nothing else points to it: what is only read, and a scan's
+  // or scatter's result.
   std::string PointerType(const BodyParam& p);
+  const char* Restrict(const BodyParam& p) const;
   // A scan or scatter of the row, or of `lanes` neighbouring ones: a variable of the text where the kernel has lanes.
   void WalkAlong();
 

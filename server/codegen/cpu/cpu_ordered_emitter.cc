@@ -16,7 +16,8 @@ void Signature(const ScheduledKernel& k, OrderedLoops& loops) {
       absl::StrCat("extern \"C\" void ", k.name, "(void* const* buffers, long long begin, long long end)"));
   for (size_t i = 0; i < k.body.params.size(); ++i) {
     const std::string type = loops.PointerType(k.body.params[i]);
-    loops.out().Line(absl::StrCat(type, " const ", k.body.params[i].name, " = (", type, ")buffers[", i, "];"));
+    loops.out().Line(absl::StrCat(type, loops.Restrict(k.body.params[i]), " const ", k.body.params[i].name, " = (",
+                                  type, ")buffers[", i, "];"));
   }
 }
 

@@ -399,10 +399,7 @@ absl::StatusOr<std::vector<ScheduledKernel>> ScheduleKernel(KernelBody body, boo
                                                             int32_t first_partial) {
   Scheduler scheduler(cuda);
   std::vector<ScheduledKernel> out;
-  if (body.ordered) {
-    out.push_back(ScheduleOrdered(std::move(body), cuda, first_partial));
-    return out;
-  }
+  if (body.ordered) return ScheduleOrdered(std::move(body), cuda, first_partial);
   CollapseLoops(body);
   if (split && body.reduced_count() > 1) {
     int32_t var;

@@ -42,6 +42,10 @@ struct ScheduledKernel {
   int32_t chunks = 1;           // kRow, persistent: vectors a thread holds
   int32_t unroll = 1;           // kPointwise: vectors of a thread, equally far apart along the outermost loop
   LaunchDims dims;
+  // Sorts on CUDA: the whole of a row in one block; or of longer rows a tile a block, then, pass by pass, pairs of runs
+  // into one, and at last the positions to their places.
+  enum class SortStep : uint8_t { kWhole, kTiles, kMerge, kStore } sort_step = SortStep::kWhole;
+  int64_t sort_tile = 0;  // elements that a block sorts
   // CPU only.
   int64_t work_items = 0;
   int64_t work_grain = 1;

@@ -117,14 +117,31 @@ TEST(OrderedKernelTest, CudaScansLongRowsWithABlockAndColumnsWithAThread) {
   EXPECT_EQ(kernels("[100000, 3]", 0, "cumsum").report.kernels[0].schedule, "scan, a block of 512 threads a row");
 }
 
-TEST(OrderedKernelTest, SortHasThreeTemporariesAndWritesPositions) {
-  for (const Target& target : kTargets) {
-    const GeneratedKernels k = Generate("x: bf16[8, 100]", "  %v, %i = sort(x)\n  return %i", target);
-    ASSERT_EQ(k.plan.steps.size(), 1u);
-    EXPECT_EQ(CountBuffers(k.plan, PlanBuffer::Kind::kTemporary), 3);
-    EXPECT_GE(k.plan.arena_bytes, 8 * 100 * (4 + 8 + 8));  // keys in f32, positions before and after a merge
-    EXPECT_THAT(k.sources[0].text, HasSubstr("fl_below_f32"));
-  }
+TEST(OrderedKernelTest, CpuSortHasKeysAndPositionsBeforeAndAfterAMerge) {
+  const GeneratedKernels k = Generate("x: bf16[8, 100]", "  %v, %i = sort(x)\n  return %i", Target::Cpu());
+  ASSERT_EQ(k.plan.steps.size(), 1u);
+  EXPECT_EQ(CountBuffers(k.plan, PlanBuffer::Kind::kTemporary), 3);
+  EXPECT_GE(k.plan.arena_bytes, 8 * 100 * (4 + 8 + 8));  // keys in f32
+  EXPECT_THAT(k.sources[0].text, HasSubstr("fl_below_f32"));
+}
+
+TEST(OrderedKernelTest, CudaSortsShortRowsInSharedMemory) {
+  const GeneratedKernels k = Generate("x: bf16[8, 2048]", "  %v, %i = sort(x)\n  return %i", Target::Cuda(90));
+  ASSERT_EQ(k.plan.steps.size(), 1u);
+  EXPECT_EQ(k.plan.steps[0].dims.grid[0], 8);
+  EXPECT_EQ(k.plan.arena_bytes, 0);
+}
+
+// Tiles of 2048, two merges of which the second pairs runs of 4096, and the positions' places; the merges are launches
+// of one kernel.
+TEST(OrderedKernelTest, CudaSortsLongRowsInPasses) {
+  const GeneratedKernels k = Generate("x: f32[3, 5000]", "  %v, %i = topk(x) {k = 10}\n  return %i", Target::Cuda(90));
+  ASSERT_EQ(k.plan.steps.size(), 5u) << k.bodies;  // the last takes the first ten
+  EXPECT_EQ(k.plan.steps[0].dims.grid[0], 3 * 3);
+  EXPECT_EQ(k.plan.steps[1].kernel, k.plan.steps[2].kernel);
+  EXPECT_NE(k.plan.steps[1].buffers, k.plan.steps[2].buffers);
+  EXPECT_EQ(k.plan.steps[1].dims.grid[0], (3 * 5000 + 255) / 256);
+  EXPECT_THAT(k.sources[0].text, HasSubstr("fl_better_max_f32"));
 }
 
 TEST(OrderedKernelTest, NothingIsLaunchedForNothing) {
