@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/artifact/index_checks.h"
 #include "common/status/error.h"
 #include "common/status/str_cat.h"
 
@@ -78,6 +79,8 @@ class Simulator {
     for (const std::string& constant : plan_.constants) regions_.emplace_back(static_cast<int64_t>(constant.size()));
     arena_ = regions_.size();
     regions_.emplace_back(plan_.arena_bytes);
+    checks_ = regions_.size();
+    regions_.emplace_back(ChecksBytes(plan_));
     if (absl::Status status = PlaceBuffers(); !status.ok()) return status;
     used_.assign(plan_.buffers.size(), false);
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -107,7 +110,8 @@ class Simulator {
       const size_t first = buffer.kind == PlanBuffer::Kind::kInput    ? 0
                            : buffer.kind == PlanBuffer::Kind::kOutput ? first_output_
                                                                       : first_constant_;
-      place.region = is_temporary ? arena_ : first + static_cast<size_t>(buffer.index);
+      const bool is_checks = buffer.kind == PlanBuffer::Kind::kChecks;
+      place.region = is_temporary ? arena_ : (is_checks ? checks_ : first + static_cast<size_t>(buffer.index));
       if (place.region >= regions_.size()) return Internal(StrCat("buffer ", b, " stands for nothing"));
       place.begin = is_temporary ? buffer.arena_offset_bytes : 0;
       place.end = place.begin + buffer.size_bytes;
@@ -120,7 +124,7 @@ class Simulator {
     for (const Place& place : places_) regions_[place.region].Cut(place.begin, place.end);
     for (Region& region : regions_) region.FinishCuts();
     for (size_t r = 0; r < regions_.size(); ++r) {
-      if (r < first_output_ || (r >= first_constant_ && r < arena_))
+      if (r < first_output_ || (r >= first_constant_ && r != arena_))
         regions_[r].Write(0, regions_[r].size_bytes(), kCaller);
     }
     return absl::OkStatus();
@@ -221,10 +225,11 @@ class Simulator {
 
   const LaunchPlan& plan_;
   const Artifact& artifact_;
-  std::vector<Region> regions_;  // inputs, outputs, constants, the arena
+  std::vector<Region> regions_;  // inputs, outputs, constants, the arena, the index checks
   size_t first_output_ = 0;
   size_t first_constant_ = 0;
   size_t arena_ = 0;
+  size_t checks_ = 0;
   std::vector<Place> places_;  // by buffer
   std::vector<bool> used_;     // by buffer: named by a step already
 };

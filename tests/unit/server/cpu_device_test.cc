@@ -93,6 +93,48 @@ TEST_F(CpuDeviceTest, StopEndsALongStep) {
   }
 }
 
+// Notes its input as an index out of range where it is above 9.
+constexpr char kCheckSource[] = R"(
+extern "C" void check(void* const* buffers, long begin, long end) {
+  const long index = *static_cast<const long*>(buffers[0]);
+  long* noted = static_cast<long*>(buffers[2]);
+  for (long i = begin; i < end; ++i) static_cast<float*>(buffers[1])[i] = 1.0f;
+  if (index > 9) { noted[2] = 1; noted[3] = index; }
+}
+)";
+
+TEST_F(CpuDeviceTest, IndexThatAKernelNotesIsTheErrorOfThatRunAlone) {
+  auto artifact = std::make_shared<Artifact>();
+  artifact->target = Target::Cpu();
+  const auto image = compiler::MakeHostCompiler("", "")->CompileKernel({"check", kCheckSource, Target::Cpu(), false});
+  ASSERT_THAT(image, IsOk());
+  artifact->kernels = {*image};
+  artifact->plan.inputs.push_back({"x", DType::kI64, {1}, {1}, 8});
+  artifact->plan.outputs.push_back({"y", DType::kF32, {1}, {1}, 4});
+  artifact->plan.buffers = {
+      {PlanBuffer::Kind::kInput, 0, 8, 0}, {PlanBuffer::Kind::kOutput, 0, 4, 0}, {PlanBuffer::Kind::kChecks, 0, 32, 0}};
+  artifact->plan.checks = {{"%v0", 5}, {"%v1", 10}};
+  PlanStep step;
+  step.work_items = 1;
+  step.buffers = {0, 1, 2};
+  artifact->plan.steps = {step};
+  const auto loaded = device_->Load(artifact);
+  ASSERT_THAT(loaded, IsOk());
+  float y = 0;
+  for (const int64_t index : {int64_t{12}, int64_t{3}, int64_t{12}}) {
+    int64_t x = index;
+    const absl::Status run = device_->Run(**loaded, {&x}, {&y}, nullptr);
+    const auto timed = device_->Time(**loaded, {&x}, {&y}, 1, 2, false, nullptr);
+    if (index == 3) {
+      EXPECT_THAT(run, IsOk());
+      EXPECT_THAT(timed, IsOk());
+      continue;
+    }
+    EXPECT_THAT(run, StatusIs(absl::StatusCode::kInvalidArgument, "node '%v1': index 12 is out of range for size 10"));
+    EXPECT_THAT(timed, StatusIs(absl::StatusCode::kInvalidArgument, "index 12"));
+  }
+}
+
 TEST_F(CpuDeviceTest, StopEndsTimingBetweenRuns) {
   const auto artifact = AxpyArtifact(16);
   ASSERT_THAT(artifact, IsOk());
