@@ -11,6 +11,9 @@
 namespace fuseline::codegen {
 namespace {
 
+// Instructions of an element of the result that are written out for each of a thread's sums.
+constexpr size_t kMostUnrolledInstrs = 16;
+
 class CudaTileEmitter {
  public:
   explicit CudaTileEmitter(const ScheduledKernel& kernel)
@@ -132,10 +135,26 @@ class CudaTileEmitter {
     out_.Close();
   }
 
+  // A long text for each element is written once, and not for each of the thread's sums. Those are copied for it, since
+  // an array with a position known at run time only is no longer in registers.
   void Store() {
+    const bool once = plan_.row_instrs.size() > kMostUnrolledInstrs;
+    std::string sum = "sums[i][j]";
+    if (once) {
+      const int32_t count = plan_.thread_m * plan_.thread_n;
+      out_.Line(absl::StrCat(type_, " results[", count, "];"));
+      OpenSums();
+      out_.Line(absl::StrCat("results[i * ", plan_.thread_n, " + j] = sums[i][j];"));
+      CloseSums();
+      out_.Directive("#pragma unroll 1");
+      out_.Open(absl::StrCat("for (int e = 0; e < ", count, "; ++e)"));
+      out_.Line(absl::StrCat("const int i = e / ", plan_.thread_n, ", j = e % ", plan_.thread_n, ";"));
+      sum = "results[e]";
+    } else {
+      OpenSums();
+    }
     const std::string index = text_.index_type();
     const int32_t across = plan_.tile_n / plan_.thread_n, down = plan_.tile_m / plan_.thread_m;
-    OpenSums();
     out_.Line(absl::StrCat("const ", index, " m = m0 + (i / ", chunk_, " * ", down, " + y) * ", chunk_, " + i % ",
                            chunk_, ", n = n0 + (j / ", chunk_, " * ", across, " + x) * ", chunk_, " + j % ", chunk_,
                            ";"));
@@ -146,8 +165,8 @@ class CudaTileEmitter {
     if (!outside.empty()) out_.Line(absl::StrCat("if (", outside, ") continue;"));
     text_.Decode("m", plan_.a.vars);
     text_.Decode("n", plan_.b.vars);
-    text_.Element("sums[i][j]");
-    CloseSums();
+    text_.Element(sum);
+    once ? out_.Close() : CloseSums();
   }
 
   const ScheduledKernel& k_;
