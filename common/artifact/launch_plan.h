@@ -40,6 +40,7 @@ struct PlanStep {
   LaunchDims dims;                                                            // kLaunch on CUDA
   int64_t work_items = 0;        // kLaunch on the CPU: the kernel runs over [0, work_items), split over threads
   int64_t work_grain = 1;        // the CPU: fewest items worth a thread
+  std::vector<int64_t> sizes;    // kLaunch: the kernel's integer arguments, see below
   std::vector<int32_t> buffers;  // kLaunch: the kernel's pointer arguments, in order; kCopy: {from, to}, equal sizes
 };
 
@@ -65,8 +66,9 @@ struct LaunchPlan {
 };
 
 // Entry points.
-//   CUDA: extern "C" __global__ void entry(pointers in the order of PlanStep::buffers).
+//   CUDA: extern "C" __global__ void entry(pointers in the order of PlanStep::buffers, then PlanStep::sizes as long
+//   longs).
 //   CPU:  extern "C" void entry(void* const* buffers, int64_t begin, int64_t end), for any 0 <= begin <= end <=
-//   work_items.
+//   work_items; behind the buffers, where there are sizes, a pointer to them.
 
 }  // namespace fuseline

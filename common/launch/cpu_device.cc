@@ -247,6 +247,7 @@ class CpuDevice : public Device {
       if (stop) FUSELINE_RETURN_IF_ERROR(stop());
       arguments.clear();
       for (const int32_t b : step.buffers) arguments.push_back(buffers[static_cast<size_t>(b)]);
+      if (!step.sizes.empty()) arguments.push_back(const_cast<int64_t*>(step.sizes.data()));  // kernels only read them
       switch (step.kind) {
         case PlanStep::Kind::kLaunch: {
           const CpuKernel kernel = loaded.entry(step.kernel);

@@ -382,6 +382,7 @@ class CudaDevice : public Device {
       }
       params.clear();
       for (const int32_t b : buffers) params.push_back(&addresses[static_cast<size_t>(b)]);
+      for (const int64_t& n : step.plan->sizes) params.push_back(const_cast<int64_t*>(&n));  // the driver only reads it
       const LaunchDims& d = step.plan->dims;
       const int result = driver.LaunchKernel(
           step.function, static_cast<unsigned>(d.grid[0]), static_cast<unsigned>(d.grid[1]),

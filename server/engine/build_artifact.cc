@@ -2,13 +2,16 @@
 #include "server/engine/build_artifact.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/ir/canonical.h"
 #include "common/status/status_macros.h"
+#include "server/codegen/kernel_template.h"
 #include "server/fuser/fuse.h"
 #include "server/lowering/lower_graph.h"
 
@@ -60,10 +63,64 @@ absl::StatusOr<GeneratedCode> GenerateCode(const Graph& canonical, const Target&
   return out;
 }
 
-absl::StatusOr<Artifact> BuildArtifact(const Graph& canonical, const Target& target, const CompileOptions& options,
+namespace {
+
+// Other sizes of the same kind: a size of 0 or 1 is a kind of its own, and what a size can be divided by decides on
+// vectors. `attempt` 0: each size times an odd number; 1: the next size with the same power of two in it.
+SymbolSizes OtherSizes(const SymbolSizes& sizes, int attempt) {
+  SymbolSizes out = sizes;
+  int64_t factor = 3;
+  for (auto& [symbol, size] : out) {
+    if (size <= 1) continue;
+    if (attempt == 0) {
+      size = size > (int64_t{1} << 40) ? size : size * factor;
+      factor += 2;
+    } else {
+      size += 2 * (size & -size);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void ShareKernelsAcrossSizes(const SymbolBinding& binding, const Target& target, const CompileOptions& options,
+                             codegen::GeneratedKernels& kernels) {
+  // How many pointers each kernel takes, and whether every step agrees.
+  std::vector<size_t> pointers(kernels.sources.size(), 0);
+  for (const PlanStep& step : kernels.plan.steps) {
+    if (step.kind == PlanStep::Kind::kLaunch) pointers[static_cast<size_t>(step.kernel)] = step.buffers.size();
+  }
+  std::vector<bool> shared(kernels.sources.size(), false);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    // An error here means that these sizes are none to compare with, no more.
+    absl::StatusOr<Graph> graph = BindSymbols(*binding.graph, OtherSizes(binding.sizes, attempt), binding.limits);
+    if (!graph.ok()) continue;
+    absl::StatusOr<GeneratedCode> other = GenerateCode(Canonicalize(*graph), target, options);
+    if (!other.ok() || other->kernels.sources.size() != kernels.sources.size() ||
+        other->kernels.plan.steps.size() != kernels.plan.steps.size()) {
+      continue;
+    }
+    for (size_t k = 0; k < kernels.sources.size(); ++k) {
+      if (shared[k]) continue;
+      std::optional<codegen::KernelTemplate> made =
+          codegen::MakeKernelTemplate(kernels.sources[k], other->kernels.sources[k], pointers[k]);
+      if (!made) continue;
+      shared[k] = true;
+      kernels.sources[k] = std::move(made->source);
+      for (PlanStep& step : kernels.plan.steps) {
+        if (step.kind == PlanStep::Kind::kLaunch && step.kernel == static_cast<int32_t>(k)) step.sizes = made->sizes;
+      }
+    }
+  }
+}
+
+absl::StatusOr<Artifact> BuildArtifact(const Graph& canonical, const SymbolBinding& binding, const Target& target,
+                                       const CompileOptions& options,
                                        compiler::KernelCompiler& compiler, int threads,
                                        const compiler::StopCheck& stop) {
   FUSELINE_ASSIGN_OR_RETURN(GeneratedCode code, GenerateCode(canonical, target, options, stop));
+  if (binding.graph != nullptr) ShareKernelsAcrossSizes(binding, target, options, code.kernels);
   Artifact artifact;
   artifact.target = target;
   artifact.options = options;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "server/compiler/kernel_compiler.h"
+#include "server/compiler/kernel_memory.h"
 #include "server/compiler/worker_compiler.h"
 #include "server/engine/build_artifact.h"
 #include "server/engine/code_generator_digest.h"
@@ -27,11 +29,15 @@ namespace {
 
 // What Info tells of the past is bounded.
 constexpr size_t kMostNotices = 8;
+// Kernels that artifacts of other sizes may share: some 1,000 to 10,000 of them.
+constexpr int64_t kKernelMemoryBytes = int64_t{128} << 20;
 
 // A request with its symbols bound, canonical, and its key.
 struct PreparedRequest {
   Graph graph;  // verified and static, in the client's names
   Graph canonical;
+  std::optional<Graph> symbolic;  // the client's graph where it has symbols
+  SymbolSizes sizes;
   FingerprintInputs key;
   Fingerprint fingerprint;
 };
@@ -196,6 +202,8 @@ class EngineImpl final : public Engine {
     EngineInfo info;
     info.devices = executor_->Devices();
     info.compiler_identity = kCodeGeneratorDigest;
+    info.kernels_compiled = kernels_compiled_;
+    info.kernels_reused = kernels_reused_;
     info.compilers = {{"nvrtc", nvrtc_->workers()}, {"host", host_->workers()}};
     const auto add = [&](const Target& target) {
       for (const TargetInfo& t : info.targets) {
@@ -271,13 +279,31 @@ class EngineImpl final : public Engine {
         }
       }
       FUSELINE_ASSIGN_OR_RETURN(out.graph, BindSymbols(request.graph, sizes, options_.limits));
+      out.symbolic = request.graph;
+      out.sizes = std::move(sizes);
     }
     out.canonical = Canonicalize(out.graph);
     out.key.canonical_graph = CanonicalBytes(out.canonical);
+    // Kernels with size parameters are others than those of a graph that has these sizes once and for all.
+    if (out.symbolic) out.key.canonical_graph += SymbolicDims(*out.symbolic);
     out.key.target = request.target;
     out.key.options = request.options;
     out.key.compiler_identity = absl::StrCat(kCodeGeneratorDigest, ";", CompilerFor(request.target).Identity());
     out.fingerprint = ComputeFingerprint(out.key);
+    return out;
+  }
+
+  // Which dims of the inputs are symbols, numbered by first appearance: their names mean nothing.
+  static std::string SymbolicDims(const Graph& graph) {
+    const std::vector<std::string> symbols = GraphSymbols(graph);
+    std::string out = "symbols";
+    for (const ValueId id : graph.inputs) {
+      absl::StrAppend(&out, ";");
+      for (const Dim& dim : graph.type(id).dims) {
+        const auto at = std::find(symbols.begin(), symbols.end(), dim.symbol);
+        absl::StrAppend(&out, dim.is_symbolic() ? absl::StrCat(at - symbols.begin()) : "-", ",");
+      }
+    }
     return out;
   }
 
@@ -306,8 +332,8 @@ class EngineImpl final : public Engine {
     const absl::Time start = absl::Now();
     // Shared with the build, which may outlive this call.
     const auto prepared = std::make_shared<const PreparedRequest>(std::move(request_prepared));
-    const cache::Builder build = [this, prepared](const cache::BuildControl& control) {
-      return Build(*prepared, control);
+    const cache::Builder build = [this, prepared, request_bypasses = request.bypass_cache](const cache::BuildControl& control) {
+      return Build(*prepared, request_bypasses, control);
     };
     CompileResult result;
     // Twice: the second time after what is not of this graph has been dropped.
@@ -331,12 +357,24 @@ class EngineImpl final : public Engine {
   }
 
   // Runs on a thread of the cache's.
-  absl::StatusOr<ArtifactPtr> Build(const PreparedRequest& prepared, const cache::BuildControl& control) {
+  absl::StatusOr<ArtifactPtr> Build(const PreparedRequest& prepared, bool bypass_cache,
+                                    const cache::BuildControl& control) {
     // Builds that run at one time share the threads.
     const int threads = std::max(1, threads_ / ++builds_running_);
     const absl::Cleanup done = [this] { --builds_running_; };
-    absl::StatusOr<Artifact> artifact = BuildArtifact(prepared.canonical, prepared.key.target, prepared.key.options,
-                                                      CompilerFor(prepared.key.target), threads, control.stop);
+    compiler::KernelCompiler& compiler = CompilerFor(prepared.key.target);
+    SymbolBinding binding;
+    if (prepared.symbolic) binding = {&*prepared.symbolic, prepared.sizes, options_.limits};
+    // Artifacts of other sizes may have the same kernels.
+    const bool reuse = prepared.symbolic.has_value() && !bypass_cache;
+    compiler::ReusingCompiler reusing(compiler, *kernels_);
+    absl::StatusOr<Artifact> artifact =
+        BuildArtifact(prepared.canonical, binding, prepared.key.target, prepared.key.options,
+                      reuse ? static_cast<compiler::KernelCompiler&>(reusing) : compiler, threads, control.stop);
+    if (artifact.ok()) {
+      kernels_reused_ += reusing.reused();
+      kernels_compiled_ += static_cast<int64_t>(artifact->kernels.size()) - reusing.reused();
+    }
     FUSELINE_RETURN_IF_ERROR(artifact.status());
     artifact->fingerprint = prepared.fingerprint;
     artifact->canonical_graph = prepared.key.canonical_graph;
@@ -365,6 +403,9 @@ class EngineImpl final : public Engine {
   mutable absl::Mutex notices_mutex_;
   std::vector<std::string> notices_ ABSL_GUARDED_BY(notices_mutex_);  // oldest first
   int threads_ = 1;
+  const std::unique_ptr<compiler::KernelMemory> kernels_ = std::make_unique<compiler::KernelMemory>(kKernelMemoryBytes);
+  std::atomic<int64_t> kernels_compiled_{0};
+  std::atomic<int64_t> kernels_reused_{0};
   std::atomic<int> builds_running_{0};
   std::atomic<bool> draining_{false};
   std::atomic<bool> is_open_{false};             // the cache

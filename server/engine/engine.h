@@ -89,6 +89,10 @@ struct EngineInfo {
   std::string compiler_identity;
   std::vector<std::string> warnings;  // what the engine does without: a disk cache that could not be opened
   std::vector<CompilerInfo> compilers;
+  // Since the start, of the artifacts that were built: kernels that a compiler made, and kernels that an artifact of
+  // the same graph at other sizes had already.
+  int64_t kernels_compiled = 0;
+  int64_t kernels_reused = 0;
 };
 
 // The stages of one compilation, printed: for `compile --emit`, `explain --dump` and golden tests.

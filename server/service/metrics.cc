@@ -109,6 +109,10 @@ void AddCompilers(const EngineInfo& engine, Families& out) {
         out.Add({{"compiler", compiler.name}, {label, value}}, static_cast<double>(compiler.workers.*field));
     }
   };
+  out.Begin(MetricKind::kCounter, "fuseline_kernels_total",
+            "Kernels of the artifacts that were built: compiled, or taken from an artifact of other sizes.");
+  out.Add({{"origin", "compiled"}}, static_cast<double>(engine.kernels_compiled));
+  out.Add({{"origin", "reused"}}, static_cast<double>(engine.kernels_reused));
   out.Begin(MetricKind::kCounter, "fuseline_compiler_workers_started_total", "Compiler processes started.");
   for (const CompilerInfo& compiler : engine.compilers)
     out.Add({{"compiler", compiler.name}}, static_cast<double>(compiler.workers.started));

@@ -57,6 +57,7 @@ void StepToProto(const PlanStep& step, v1::PlanStep* proto) {
   proto->set_work_item_count(step.work_items);
   proto->set_work_grain_count(step.work_grain);
   proto->mutable_buffers()->Add(step.buffers.begin(), step.buffers.end());
+  proto->mutable_sizes()->Add(step.sizes.begin(), step.sizes.end());
 }
 
 void PlanToProto(const LaunchPlan& plan, v1::LaunchPlan* proto) {
@@ -134,6 +135,7 @@ absl::StatusOr<PlanStep> StepFromProto(const v1::PlanStep& proto) {
   step.work_items = proto.work_item_count();
   step.work_grain = proto.work_grain_count();
   step.buffers.assign(proto.buffers().begin(), proto.buffers().end());
+  step.sizes.assign(proto.sizes().begin(), proto.sizes().end());
   return step;
 }
 

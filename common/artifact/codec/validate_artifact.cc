@@ -26,6 +26,7 @@ constexpr int64_t kArenaAlignmentBytes = 256;
 constexpr int64_t kMaxAlignmentBytes = 4096;
 constexpr size_t kMaxRank = 64;
 constexpr size_t kMaxEntryLength = 4096;
+constexpr size_t kMaxSizes = 256;  // a kernel's parameters take at most 4 KiB
 constexpr size_t kMaxChecks = size_t{1} << 24;  // a graph has fewer dims that are indexed
 
 absl::Status Invalid(const std::string& message) {
@@ -182,6 +183,7 @@ absl::Status ValidateStep(const Artifact& artifact, size_t index) {
   for (const int32_t b : step.buffers) {
     if (b < 0 || static_cast<size_t>(b) >= plan.buffers.size()) return Invalid(absl::StrCat(where, " uses buffer ", b));
   }
+  if (step.sizes.size() > kMaxSizes) return Invalid(absl::StrCat(where, " has ", step.sizes.size(), " sizes"));
   switch (step.kind) {
     case PlanStep::Kind::kLaunch:
       if (step.kernel < 0 || static_cast<size_t>(step.kernel) >= artifact.kernels.size()) {

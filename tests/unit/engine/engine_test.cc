@@ -315,6 +315,47 @@ TEST_F(EngineTest, SymbolsAreSolvedFromTheInputs) {
   }
 }
 
+TEST_F(EngineTest, SizesOfABatchShareKernels) {
+  const std::unique_ptr<Engine> engine = NewEngine();
+  const CompileRequest request = Request(
+      "graph g(x: f32[n, 48], w: f32[48], b: f32[48]) {\n"
+      "  %h = layer_norm(x, w, b) {dims = [1]}\n"
+      "  %s = softmax(%h) {dim = 1}\n"
+      "  %c = sum(%s) {dims = [0]}\n"
+      "  %y = mul(%s, %c)\n"
+      "  return y = %y, c = %c\n}\n");
+  int64_t kernels = 0;
+  int64_t compiled_for_two = 0;
+  for (const int64_t n : {1, 2, 7, 8, 64, 1000, 3, 999, 0}) {
+    const std::vector<Tensor> inputs = {Filled({n, 48}), Filled({48}), Filled({48})};
+    const absl::StatusOr<VerifyResult> result = engine->Verify(request, inputs, {}, {1e-5, 1e-5}, {});
+    ASSERT_THAT(result.status(), IsOk()) << n;
+    EXPECT_TRUE(result->passed) << n;
+    kernels += static_cast<int64_t>(result->compiled.artifact->kernels.size());
+    if (n == 2) compiled_for_two = engine->Info().kernels_compiled;
+  }
+  const EngineInfo info = engine->Info();
+  EXPECT_EQ(info.kernels_compiled + info.kernels_reused, kernels);
+  // What 1 and 2 need serves nearly all: a long column is split, and sums over none are constants.
+  EXPECT_LE(info.kernels_compiled, 2 * compiled_for_two);
+  EXPECT_GE(info.kernels_reused, kernels / 2);
+}
+
+TEST_F(EngineTest, GraphWithSymbolsAndOneWithTheirSizesAreKeptApart) {
+  const std::unique_ptr<Engine> engine = NewEngine();
+  CompileRequest symbolic = Request(kSymbolic);
+  symbolic.symbols = {{"n", 16}};
+  CompileRequest renamed = Request("graph g(x: f32[rows, 4], w: f32[4]) {\n  %y = mul(x, w)\n  return y = %y\n}\n");
+  renamed.symbols = {{"rows", 16}};
+  const CompileRequest fixed = Request("graph g(x: f32[16, 4], w: f32[4]) {\n  %y = mul(x, w)\n  return y = %y\n}\n");
+  Fingerprint a, b, c;
+  ASSERT_THAT(engine->ExplainKey(symbolic, &a).status(), IsOk());
+  ASSERT_THAT(engine->ExplainKey(renamed, &b).status(), IsOk());
+  ASSERT_THAT(engine->ExplainKey(fixed, &c).status(), IsOk());
+  EXPECT_EQ(a, b);
+  EXPECT_FALSE(a == c);
+}
+
 TEST_F(EngineTest, SymbolsOfTheRequestMustAgreeWithTheInputs) {
   const std::unique_ptr<Engine> engine = NewEngine();
   CompileRequest request = Request(kSymbolic);
