@@ -116,8 +116,7 @@ void ShareKernelsAcrossSizes(const SymbolBinding& binding, const Target& target,
 }
 
 absl::StatusOr<Artifact> BuildArtifact(const Graph& canonical, const SymbolBinding& binding, const Target& target,
-                                       const CompileOptions& options,
-                                       compiler::KernelCompiler& compiler, int threads,
+                                       const CompileOptions& options, compiler::KernelCompiler& compiler, int threads,
                                        const compiler::StopCheck& stop) {
   FUSELINE_ASSIGN_OR_RETURN(GeneratedCode code, GenerateCode(canonical, target, options, stop));
   if (binding.graph != nullptr) ShareKernelsAcrossSizes(binding, target, options, code.kernels);

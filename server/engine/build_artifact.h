@@ -40,8 +40,7 @@ void ShareKernelsAcrossSizes(const SymbolBinding& binding, const Target& target,
 // Fingerprint, canonical bytes and identity are the caller's to fill in. `stop` is asked between the stages and before
 // each kernel; may be empty.
 absl::StatusOr<Artifact> BuildArtifact(const Graph& canonical, const SymbolBinding& binding, const Target& target,
-                                       const CompileOptions& options,
-                                       compiler::KernelCompiler& compiler, int threads,
+                                       const CompileOptions& options, compiler::KernelCompiler& compiler, int threads,
                                        const compiler::StopCheck& stop = {});
 
 // The launch plan as text, for people and golden files.

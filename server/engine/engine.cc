@@ -332,7 +332,8 @@ class EngineImpl final : public Engine {
     const absl::Time start = absl::Now();
     // Shared with the build, which may outlive this call.
     const auto prepared = std::make_shared<const PreparedRequest>(std::move(request_prepared));
-    const cache::Builder build = [this, prepared, request_bypasses = request.bypass_cache](const cache::BuildControl& control) {
+    const cache::Builder build = [this, prepared,
+                                  request_bypasses = request.bypass_cache](const cache::BuildControl& control) {
       return Build(*prepared, request_bypasses, control);
     };
     CompileResult result;

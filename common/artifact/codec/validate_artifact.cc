@@ -26,7 +26,7 @@ constexpr int64_t kArenaAlignmentBytes = 256;
 constexpr int64_t kMaxAlignmentBytes = 4096;
 constexpr size_t kMaxRank = 64;
 constexpr size_t kMaxEntryLength = 4096;
-constexpr size_t kMaxSizes = 256;  // a kernel's parameters take at most 4 KiB
+constexpr size_t kMaxSizes = 256;               // a kernel's parameters take at most 4 KiB
 constexpr size_t kMaxChecks = size_t{1} << 24;  // a graph has fewer dims that are indexed
 
 absl::Status Invalid(const std::string& message) {

@@ -12,9 +12,9 @@ KernelSource Source(const std::string& body, const Target& target) {
   KernelSource out;
   out.entry = "k";
   out.target = target;
-  out.text = target.is_cuda() ? "FL_KERNEL(256) k(const float* in0, float* out0) {\n" + body + "}\n"
-                              : "extern \"C\" void k(void* const* buffers, long long begin, long long end) {\n" + body +
-                                    "}\n";
+  out.text = target.is_cuda()
+                 ? "FL_KERNEL(256) k(const float* in0, float* out0) {\n" + body + "}\n"
+                 : "extern \"C\" void k(void* const* buffers, long long begin, long long end) {\n" + body + "}\n";
   return out;
 }
 
@@ -78,8 +78,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(KernelTemplateSignatureTest, CpuKernelsReadParametersBehindTheirBuffers) {
-  const std::optional<KernelTemplate> made = MakeKernelTemplate(Source("  f(64, 5);\n", Target::Cpu()),
-                                                                Source("  f(192, 10);\n", Target::Cpu()), 3);
+  const std::optional<KernelTemplate> made =
+      MakeKernelTemplate(Source("  f(64, 5);\n", Target::Cpu()), Source("  f(192, 10);\n", Target::Cpu()), 3);
   ASSERT_TRUE(made.has_value());
   EXPECT_EQ(made->source.text,
             "extern \"C\" void k(void* const* buffers, long long begin, long long end) {\n"

@@ -59,10 +59,9 @@ TEST(ReusingCompilerTest, SourceIsCompiledOnceAndEverythingOfItCounts) {
   }
   EXPECT_EQ(compiler.compiled, 1);
   EXPECT_EQ(reusing.reused(), 2);
-  for (const KernelSource& other : {KernelSource{"k2", "text", Target::Cpu(), false},
-                                    KernelSource{"k", "text2", Target::Cpu(), false},
-                                    KernelSource{"k", "text", Target::Cuda(90), false},
-                                    KernelSource{"k", "text", Target::Cpu(), true}}) {
+  for (const KernelSource& other :
+       {KernelSource{"k2", "text", Target::Cpu(), false}, KernelSource{"k", "text2", Target::Cpu(), false},
+        KernelSource{"k", "text", Target::Cuda(90), false}, KernelSource{"k", "text", Target::Cpu(), true}}) {
     ASSERT_THAT(reusing.CompileKernel(other).status(), IsOk());
   }
   EXPECT_EQ(compiler.compiled, 5);
