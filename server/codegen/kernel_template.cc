@@ -81,12 +81,12 @@ bool AddParameters(std::string& text, const KernelSource& source, size_t pointer
   if (open == std::string::npos || text.find('\n', name) < open) return false;
   std::string added;
   if (source.target.is_cuda()) {
-    for (size_t i = 0; i < count; ++i) absl::StrAppend(&added, pointers + i > 0 ? ", " : "", "const long long n", i);
+    for (size_t i = 0; i < count; ++i) absl::StrAppend(&added, pointers + i > 0 ? ", " : "", "const long long size_", i);
     text.insert(open, added);
     return true;
   }
   for (size_t i = 0; i < count; ++i) {
-    absl::StrAppend(&added, "  const long long n", i, " = ((const long long*)buffers[", pointers, "])[", i, "];\n");
+    absl::StrAppend(&added, "  const long long size_", i, " = ((const long long*)buffers[", pointers, "])[", i, "];\n");
   }
   text.insert(open + 4, added);
   return true;
@@ -120,7 +120,7 @@ std::optional<KernelTemplate> MakeKernelTemplate(const KernelSource& at, const K
       // As wide as the literal was: 32-bit arithmetic stays that.
       const bool narrow = at.target.is_cuda() && !x->wide && x->value <= std::numeric_limits<int32_t>::max() &&
                           y->value <= std::numeric_limits<int32_t>::max();
-      absl::StrAppend(&text, narrow ? "(int)n" : "n", it->second);
+      absl::StrAppend(&text, narrow ? "(int)size_" : "size_", it->second);
     }
     i += a.size();
     j += b.size();

@@ -2,7 +2,7 @@
 // parameters of the kernel.
 // Pipeline: KernelSource (at two bindings) -> MakeKernelTemplate -> KernelSource with parameters, their values.
 // Before:  if (e >= 4096) return;                    at another binding:  if (e >= 12288) return;
-// After:   (…, const long long n0) { if (e >= (int)n0) return;            n0 = 4096
+// After:   (…, const long long size_0) { if (e >= (int)size_0) return;     size_0 = 4096
 // A template is right for the first binding by construction: with its values put in, it is that binding's own text.
 // Two bindings share a kernel exactly where their templates' texts are equal; nothing else is assumed of the sizes.
 // Thread-safety: a pure function. Linear in the text. Tested by tests/unit/codegen/kernel_template_test.cc

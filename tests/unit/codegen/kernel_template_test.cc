@@ -39,7 +39,7 @@ TEST_P(KernelTemplateTest, IntegersOfExpressionsBecomeParameters) {
   ASSERT_TRUE(made.has_value());
   EXPECT_EQ(made->sizes, c.sizes);
   std::string parameters;
-  for (size_t i = 0; i < c.sizes.size(); ++i) parameters += ", const long long n" + std::to_string(i);
+  for (size_t i = 0; i < c.sizes.size(); ++i) parameters += ", const long long size_" + std::to_string(i);
   EXPECT_EQ(made->source.text,
             "FL_KERNEL(256) k(const float* in0, float* out0" + parameters + ") {\n" + std::string(c.made) + "}\n");
 }
@@ -48,23 +48,23 @@ INSTANTIATE_TEST_SUITE_P(
     Texts, KernelTemplateTest,
     ::testing::Values(
         Case{"Equal", "  if (e >= 64) return;\n", "  if (e >= 64) return;\n", "  if (e >= 64) return;\n", {}},
-        Case{"Bound", "  if (e >= 64) return;\n", "  if (e >= 192) return;\n", "  if (e >= (int)n0) return;\n", {64}},
-        Case{"Wide", "  if (e >= 64ll) return;\n", "  if (e >= 192ll) return;\n", "  if (e >= n0) return;\n", {64}},
+        Case{"Bound", "  if (e >= 64) return;\n", "  if (e >= 192) return;\n", "  if (e >= (int)size_0) return;\n", {64}},
+        Case{"Wide", "  if (e >= 64ll) return;\n", "  if (e >= 192ll) return;\n", "  if (e >= size_0) return;\n", {64}},
         Case{"OneValueOneParameter",
              "  x = in0[8*(e / 64) + e % 64 - 7];\n",
              "  x = in0[8*(e / 192) + e % 192 - 21];\n",
-             "  x = in0[8*(e / (int)n0) + e % (int)n0 - (int)n1];\n",
+             "  x = in0[8*(e / (int)size_0) + e % (int)size_0 - (int)size_1];\n",
              {64, 7}},
         Case{"IndexThatBeginsWithIt",
              "  x = in0[64*d0 + d1];\n",
              "  x = in0[192*d0 + d1];\n",
-             "  x = in0[(int)n0*d0 + d1];\n",
+             "  x = in0[(int)size_0*d0 + d1];\n",
              {64}},
-        Case{"Comment", "  // loops [d0 < 64]\n", "  // loops [d0 < 192]\n", "  // loops [d0 < (int)n0]\n", {64}},
+        Case{"Comment", "  // loops [d0 < 64]\n", "  // loops [d0 < 192]\n", "  // loops [d0 < (int)size_0]\n", {64}},
         Case{"TooLargeForAnInt",
              "  if (e >= 64) return;\n",
              "  if (e >= 6000000000) return;\n",
-             "  if (e >= n0) return;\n",
+             "  if (e >= size_0) return;\n",
              {64}},
         Case{"Float", "  x = x / 64.0f;\n", "  x = x / 192.0f;\n", nullptr, {}},
         Case{"TemplateArgument", "  fl_row_reduce_sum_f32<64>(x);\n", "  fl_row_reduce_sum_f32<32>(x);\n", nullptr, {}},
@@ -83,9 +83,9 @@ TEST(KernelTemplateSignatureTest, CpuKernelsReadParametersBehindTheirBuffers) {
   ASSERT_TRUE(made.has_value());
   EXPECT_EQ(made->source.text,
             "extern \"C\" void k(void* const* buffers, long long begin, long long end) {\n"
-            "  const long long n0 = ((const long long*)buffers[3])[0];\n"
-            "  const long long n1 = ((const long long*)buffers[3])[1];\n"
-            "  f(n0, n1);\n}\n");
+            "  const long long size_0 = ((const long long*)buffers[3])[0];\n"
+            "  const long long size_1 = ((const long long*)buffers[3])[1];\n"
+            "  f(size_0, size_1);\n}\n");
   EXPECT_EQ(made->sizes, (std::vector<int64_t>{64, 5}));
 }
 
