@@ -21,6 +21,7 @@ using InstrKind = BodyInstr::Kind;
 class CpuEmitter {
  public:
   explicit CpuEmitter(const ScheduledKernel& kernel) : k_(kernel), body_(kernel.body), emit_(kernel, printer_) {
+    emit_.FoldGuardedSelects();
     exported_.assign(body_.instrs.size(), false);
     if (k_.kind == Kind::kColumn) FindExported();
   }
