@@ -40,31 +40,66 @@ void Tiles(const ScheduledKernel& k, OrderedLoops& loops) {
   out.Close();
 }
 
-// A stable merge sort from below: runs of 1, 2, 4, … are merged until one is left.
+constexpr int64_t kInsertionRun = 16;  // short runs are sorted by moving elements to their places
+
+// Elements low, low + 1, … of a run, by insertion.
+void SortRuns(OrderedLoops& loops, const std::string& size) {
+  TextWriter& out = loops.out();
+  out.Open(absl::StrCat("for (long long low = 0; low < ", size, "; low += ", kInsertionRun, ")"));
+  out.Line(absl::StrCat("const long long high = low + ", kInsertionRun, " < ", size, " ? low + ", kInsertionRun, " : ",
+                        size, ";"));
+  out.Open("for (long long next = low + 1; next < high; ++next)");
+  out.Line(absl::StrCat("const ", loops.KeyType(), " key = key_of[next];"));
+  out.Line("const long long at = from[next];");
+  out.Line("long long place = next;");
+  out.Open(absl::StrCat("while (place > low && ", loops.ComesBefore("key_of[place - 1]", "0", "key", "1"), ")"));
+  out.Line("key_of[place] = key_of[place - 1];");
+  out.Line("from[place] = from[place - 1];");
+  out.Line("--place;");
+  out.Close();
+  out.Line("key_of[place] = key;");
+  out.Line("from[place] = at;");
+  out.Close();
+  out.Close();
+}
+
+// A stable merge sort from below: pairs of runs are merged until one is left. Keys move with their positions.
 void Sort(const ScheduledKernel& k, OrderedLoops& loops) {
   TextWriter& out = loops.out();
   const std::string size = absl::StrCat(loops.size(), "ll");
+  const std::string type = loops.KeyType();
   out.Open("for (long long row = begin; row < end; ++row)");
   loops.Decode("row", k.body.row_vars());
-  out.Line(absl::StrCat(loops.KeyType(), "* const key_of = (", loops.KeyType(), "*)keys + row * ", size, ";"));
+  out.Line(absl::StrCat(type, "* key_of = (", type, "*)keys + row * ", size, ";"));
+  out.Line(absl::StrCat(type, "* key_to = (", type, "*)spare_keys + row * ", size, ";"));
   out.Line(absl::StrCat("long long* from = order + row * ", size, ";"));
-  out.Line(absl::StrCat("long long* to = spare + row * ", size, ";"));
+  out.Line(absl::StrCat("long long* to = spare_order + row * ", size, ";"));
   loops.RowStatements();
   out.Open(absl::StrCat("for (long long place = 0; place < ", size, "; ++place)"));
   loops.FillKey("place");
   out.Close();
-  out.Open(absl::StrCat("for (long long width = 1; width < ", size, "; width *= 2)"));
+  SortRuns(loops, size);
+  out.Open(absl::StrCat("for (long long width = ", kInsertionRun, "; width < ", size, "; width *= 2)"));
   out.Open(absl::StrCat("for (long long low = 0; low < ", size, "; low += 2 * width)"));
   out.Line(absl::StrCat("const long long middle = low + width < ", size, " ? low + width : ", size, ";"));
   out.Line(absl::StrCat("const long long high = low + 2 * width < ", size, " ? low + 2 * width : ", size, ";"));
-  out.Line("long long first = low, second = middle;");
-  out.Open("for (long long place = low; place < high; ++place)");
-  const std::string before =
-      loops.ComesBefore("key_of[from[first]]", "from[first]", "key_of[from[second]]", "from[second]");
-  out.Line(absl::StrCat("const bool takes_second = first >= middle || (second < high && ", before, ");"));
-  out.Line("to[place] = takes_second ? from[second++] : from[first++];");
+  out.Line("long long first = low, second = middle, place = low;");
+  out.Open("for (; first < middle && second < high; ++place)");
+  // Of equal keys the first run's come first.
+  out.Line(
+      absl::StrCat("const bool takes_second = ", loops.ComesBefore("key_of[first]", "0", "key_of[second]", "1"), ";"));
+  out.Line("const long long taken = takes_second ? second : first;");
+  out.Line("key_to[place] = key_of[taken];");
+  out.Line("to[place] = from[taken];");
+  out.Line("first += !takes_second;");
+  out.Line("second += takes_second;");
   out.Close();
+  out.Line("for (; first < middle; ++first, ++place) key_to[place] = key_of[first], to[place] = from[first];");
+  out.Line("for (; second < high; ++second, ++place) key_to[place] = key_of[second], to[place] = from[second];");
   out.Close();
+  out.Line(absl::StrCat(type, "* const merged_keys = key_to;"));
+  out.Line("key_to = key_of;");
+  out.Line("key_of = merged_keys;");
   out.Line("long long* const merged = to;");
   out.Line("to = from;");
   out.Line("from = merged;");

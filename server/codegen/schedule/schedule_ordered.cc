@@ -126,7 +126,8 @@ std::vector<ScheduledKernel> ScheduleOrdered(KernelBody body, bool cuda, int32_t
     const DType key = KeyDType(body);
     body.params.push_back(Scratch("keys", first_partial, key, rows * size));
     body.params.push_back(Scratch("order", first_partial + 1, DType::kI64, rows * size));
-    body.params.push_back(Scratch("spare", first_partial + 2, DType::kI64, rows * size));
+    body.params.push_back(Scratch("spare_keys", first_partial + 2, key, rows * size));
+    body.params.push_back(Scratch("spare_order", first_partial + 3, DType::kI64, rows * size));
     k.work_items = rows;
     k.work_grain = std::max<int64_t>(1, kCpuGrainElements / 16 / std::max<int64_t>(size, 1));
     k.description = "merge sort";
