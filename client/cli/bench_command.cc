@@ -116,7 +116,7 @@ void RegisterBenchCommand(CLI::App& app, const SetBody& set_body) {
       app.add_subcommand("bench",
                          "measure graphs on the device, the server's or with --local this machine's, on random "
                          "inputs: compile time, run time, bytes a second");
-  command->add_option("graphs", flags->graphs, "GRAPH…: .fl, .pb, or -")->required();
+  command->add_option("graphs", flags->graphs, "GRAPH…: .fl, .pb, .onnx, or -")->required();
   command->add_option("--iterations", flags->iterations, "measured runs")
       ->check(CLI::Range(1, kMaxRuns))
       ->capture_default_str();

@@ -97,9 +97,10 @@ absl::Status ApplyCompileFlags(const CompileFlags& flags, CompileOptions& option
 absl::StatusOr<CompileSpec> MakeSpec(CommandContext& context, const std::string& graph_path,
                                      const CompileFlags& flags) {
   CompileSpec spec;
-  FUSELINE_ASSIGN_OR_RETURN(Graph graph, LoadGraph(graph_path));
-  spec.graph = std::make_shared<const Graph>(std::move(graph));
   FUSELINE_ASSIGN_OR_RETURN(spec.symbols, ParseSymbols(flags.symbols));
+  FUSELINE_ASSIGN_OR_RETURN(Graph graph, LoadGraph(graph_path, spec.symbols));
+  if (IsOnnx(graph_path)) spec.symbols.clear();  // they are in its shapes
+  spec.graph = std::make_shared<const Graph>(std::move(graph));
   FUSELINE_RETURN_IF_ERROR(ApplyCompileFlags(flags, spec.options));
   FUSELINE_ASSIGN_OR_RETURN(spec.target, context.ResolveTarget(flags.target));
   spec.bypass_cache = flags.no_cache;

@@ -72,6 +72,7 @@ void RegisterExplainCommand(CLI::App& app, const SetBody& set_body);
 void RegisterVerifyCommand(CLI::App& app, const SetBody& set_body);
 void RegisterReduceCommand(CLI::App& app, const SetBody& set_body);
 void RegisterBenchCommand(CLI::App& app, const SetBody& set_body);
+void RegisterConvertCommand(CLI::App& app, const SetBody& set_body);
 void RegisterFmtCommand(CLI::App& app, const SetBody& set_body);
 void RegisterDevicesCommand(CLI::App& app, const SetBody& set_body);
 void RegisterCacheCommand(CLI::App& app, const SetBody& set_body);

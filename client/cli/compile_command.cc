@@ -156,7 +156,8 @@ absl::StatusOr<int> RunCompile(const CompileCommandFlags& flags, CommandContext&
 void RegisterCompileCommand(CLI::App& app, const SetBody& set_body) {
   auto flags = std::make_shared<CompileCommandFlags>();
   CLI::App* command = app.add_subcommand("compile", "compile a graph");
-  command->add_option("graph", flags->graphs, "GRAPH…: .fl, .pb, or -; several are compiled in parallel")->required();
+  command->add_option("graph", flags->graphs, "GRAPH…: .fl, .pb, .onnx, or -; several are compiled in parallel")
+      ->required();
   command->add_flag("--progress", flags->progress, "print how far it is, also where standard error is no terminal");
   command->add_option("--emit", flags->emit, "what to print or save")
       ->check(CLI::IsMember({"source", "ptx", "cubin", "plan", "artifact", "canonical", "loops", "fusion", "bodies"}));

@@ -126,7 +126,7 @@ void RegisterExplainCommand(CLI::App& app, const SetBody& set_body) {
   auto flags = std::make_shared<ExplainCommandFlags>();
   CLI::App* command =
       app.add_subcommand("explain", "the fusion plan, kernel by kernel, with bytes and launches before and after");
-  command->add_option("graph", flags->graph, "GRAPH: .fl, .pb, or -")->required();
+  command->add_option("graph", flags->graph, "GRAPH: .fl, .pb, .onnx, or -")->required();
   command->add_flag("--why", flags->why, "also what was not fused, and why");
   command->add_flag("--key", flags->key, "also the fields of the fingerprint with their digests");
   command->add_flag("--source", flags->source, "also the kernels' source");

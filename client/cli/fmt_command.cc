@@ -51,7 +51,7 @@ absl::StatusOr<int> RunFmt(const FmtFlags& flags, CommandContext& context) {
 void RegisterFmtCommand(CLI::App& app, const SetBody& set_body) {
   auto flags = std::make_shared<FmtFlags>();
   CLI::App* command = app.add_subcommand("fmt", "print graphs in canonical text form");
-  command->add_option("graphs", flags->graphs, "GRAPH…: .fl, .pb, or -")->required();
+  command->add_option("graphs", flags->graphs, "GRAPH…: .fl, .pb, .onnx, or -")->required();
   CLI::Option* check =
       command->add_flag("--check", flags->check, "print nothing; exit code 1 where a graph is not in canonical form");
   command->add_flag("-i,--in-place", flags->in_place, "rewrite the files")->excludes(check);

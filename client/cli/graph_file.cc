@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/file_io.h"
+#include "client/onnx/import_model.h"
 #include "common/ir/codec/graph_codec.h"
 #include "common/ir/text_form.h"
 #include "common/status/error.h"
@@ -29,26 +30,29 @@ bool LooksLikeProto(const std::string& bytes) {
   return std::any_of(head.begin(), head.end(), [](unsigned char c) { return c < 0x09 || (c > 0x0d && c < 0x20); });
 }
 
-absl::Status RefuseOnnx(const std::string& path) {
-  if (!absl::EndsWith(path, ".onnx")) return absl::OkStatus();
-  return Unimplemented("onnx", absl::StrCat("'", path, "': ONNX models come later; give a .fl or .pb graph"));
+absl::StatusOr<Graph> ImportOnnx(const std::string& bytes, const SymbolSizes& symbols) {
+  onnx_import::ImportOptions options;
+  options.symbols.insert(symbols.begin(), symbols.end());
+  FUSELINE_ASSIGN_OR_RETURN(onnx_import::ImportedModel imported, onnx_import::ImportModelBytes(bytes, options));
+  return std::move(imported.graph);
 }
 
 }  // namespace
 
-absl::StatusOr<Graph> ParseGraphBytes(const std::string& path, const std::string& bytes) {
-  FUSELINE_RETURN_IF_ERROR(RefuseOnnx(path));
-  absl::StatusOr<Graph> graph = absl::EndsWith(path, ".pb") || (path == "-" && LooksLikeProto(bytes))
-                                    ? DecodeGraph(bytes)
-                                    : ParseGraphText(bytes);
+absl::StatusOr<Graph> ParseGraphBytes(const std::string& path, const std::string& bytes, const SymbolSizes& symbols) {
+  const bool is_proto = absl::EndsWith(path, ".pb") || (path == "-" && LooksLikeProto(bytes));
+  absl::StatusOr<Graph> graph = IsOnnx(path) ? ImportOnnx(bytes, symbols)
+                                : is_proto   ? DecodeGraph(bytes)
+                                             : ParseGraphText(bytes);
   if (!graph.ok()) return Wrap(graph.status(), path == "-" ? "standard input" : path);
   return graph;
 }
 
-absl::StatusOr<Graph> LoadGraph(const std::string& path) {
-  FUSELINE_RETURN_IF_ERROR(RefuseOnnx(path));
+bool IsOnnx(const std::string& path) { return absl::EndsWith(path, ".onnx"); }
+
+absl::StatusOr<Graph> LoadGraph(const std::string& path, const SymbolSizes& symbols) {
   FUSELINE_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path));
-  return ParseGraphBytes(path, bytes);
+  return ParseGraphBytes(path, bytes, symbols);
 }
 
 absl::StatusOr<std::pair<std::string, std::string>> ParseAssignment(const std::string& text, const std::string& flag) {

@@ -1,7 +1,8 @@
-// Loads GRAPH, the argument of most commands: text (.fl), protobuf (.pb), or "-" for either on standard input.
+// Loads GRAPH, the argument of most commands: text (.fl), protobuf (.pb), an ONNX model (.onnx), or "-" for one of
+// the first two on standard input.
 // Pipeline: path -> LoadGraph -> Graph (not verified: the engine or the server does that and names the node).
-// Errors: INVALID_ARGUMENT as the parser says, with the path before it; UNIMPLEMENTED for .onnx; what reading the file
-// says. Tested by tests/unit/client/cli_test.cc
+// Errors: INVALID_ARGUMENT as the parser says, with the path before it; as the importer of ONNX; what reading the
+// file says. Tested by tests/unit/client/cli_test.cc
 #pragma once
 
 #include <string>
@@ -13,9 +14,12 @@
 
 namespace fuseline::cli {
 
-absl::StatusOr<Graph> LoadGraph(const std::string& path);
+// `symbols`: sizes of the symbolic dims of an ONNX model, whose graph has none; other graphs keep theirs.
+absl::StatusOr<Graph> LoadGraph(const std::string& path, const SymbolSizes& symbols = {});
 // The same for bytes that were read from `path` already.
-absl::StatusOr<Graph> ParseGraphBytes(const std::string& path, const std::string& bytes);
+absl::StatusOr<Graph> ParseGraphBytes(const std::string& path, const std::string& bytes,
+                                      const SymbolSizes& symbols = {});
+bool IsOnnx(const std::string& path);
 
 // "n=64" -> {"n": 64}. Errors: INVALID_ARGUMENT (kOptionInvalid).
 absl::StatusOr<SymbolSizes> ParseSymbols(const std::vector<std::string>& assignments);

@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
   cli::RegisterVerifyCommand(app, set_body);
   cli::RegisterReduceCommand(app, set_body);
   cli::RegisterBenchCommand(app, set_body);
+  cli::RegisterConvertCommand(app, set_body);
   cli::RegisterFmtCommand(app, set_body);
   cli::RegisterDevicesCommand(app, set_body);
   cli::RegisterCacheCommand(app, set_body);

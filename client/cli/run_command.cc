@@ -234,7 +234,7 @@ absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
 void RegisterRunCommand(CLI::App& app, const SetBody& set_body) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command = app.add_subcommand("run", "compile and run a graph");
-  command->add_option("graph", flags->graph, "GRAPH: .fl, .pb, or -")->required();
+  command->add_option("graph", flags->graph, "GRAPH: .fl, .pb, .onnx, or -")->required();
   command
       ->add_option("--input", flags->inputs.files, "NAME=FILE.npy, or NAME=@HANDLE of a tensor that the server keeps")
       ->expected(1)

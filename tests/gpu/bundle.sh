@@ -36,7 +36,7 @@ for test in json.load(sys.stdin)["tests"]:
     print(test["name"], test.get("command", [""])[0], sep="\t")'
 }
 mapfile -t tests < <(gpu_tests | cut -f1)
-ninja --quiet -C "$build" -j "$jobs" fuseline fuseline-server "${tests[@]}"
+ninja --quiet -C "$build" -j "$jobs" fuseline fuseline-server conformance_onnx "${tests[@]}"
 
 rm -rf "$output"
 mkdir -p "$output/bin" "$output/tests" "$output/graphs/bench"
@@ -45,6 +45,10 @@ strip -o "$output/bin/fuseline-server" "$build/server/fuseline-server"
 while IFS=$'\t' read -r name program; do
   strip -o "$output/tests/$name" "$program"
 done < <(gpu_tests)
+strip -o "$output/bin/conformance_onnx" "$build/tests/conformance/conformance_onnx"
+# ONNX's backend tests in one file: they are thousands of small ones.
+onnx_data=/usr/share/libonnx-testdata/data
+if [ -d "$onnx_data" ]; then tar -czf "$output/onnx_data.tar.gz" -C "$onnx_data" node simple pytorch-converted pytorch-operator; fi
 cp -r tests/cases "$output/cases"
 cp deploy/examples/*.fl "$output/graphs/"
 cp deploy/examples/bench/*.fl "$output/graphs/bench/"

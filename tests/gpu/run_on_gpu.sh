@@ -3,14 +3,14 @@
 # examples, the cache, the benchmarks, and the test programs. Needs a driver and NVRTC; FUSELINE_NVRTC_DIR names NVRTC's folder where
 # the server does not find it. Writes to $OUT (default ./results): summary.json, and JSON and text for each step.
 #   run_on_gpu.sh [--target T] [--only STEP,…] [--iterations N]
-#   steps: devices cases examples cache bench tests; also sanitize (not by default: minutes), the cases under compute-sanitizer's
+#   steps: devices cases onnx examples cache bench tests; also sanitize (not by default: minutes), the cases under compute-sanitizer's
 #   memcheck, racecheck and initcheck; unpack alone leaves the programs in bin/ and tests/
 # Exit code 0: every step passed.
 set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 out="${OUT:-./results}"
 target=
-only=devices,cases,examples,cache,bench,tests
+only=devices,cases,onnx,examples,cache,bench,tests
 iterations=100
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -131,6 +131,11 @@ fi
 if wanted cases; then
   step cases 400 "$fuseline" verify --quiet --jobs "$jobs" --target "$target" "$here/cases"
   step cases_json 400 "$fuseline" verify --json --jobs "$jobs" --target "$target" "$here/cases"
+fi
+if wanted onnx && [ -f "$here/onnx_data.tar.gz" ]; then
+  mkdir -p "$work/onnx"
+  tar -xzf "$here/onnx_data.tar.gz" -C "$work/onnx"
+  step onnx 580 "$programs/bin/conformance_onnx" --target "$target" --data "$work/onnx" --jobs "$jobs"
 fi
 if wanted examples; then
   for graph in pointwise_example reduction_example; do
