@@ -12,6 +12,8 @@
 namespace fuseline::onnx_import {
 namespace {
 
+constexpr int64_t kMaxResized = 1 << 20;  // of a dim: positions and weights are written out
+
 struct ResizeRule {
   std::string transform, mode, nearest;
   double cubic = -0.75;
@@ -144,11 +146,11 @@ void Resize(OpCall& c, const ResizeRule& rule, const std::vector<double>& scales
       scale = scales[k];
       const double crop = rule.transform == "tf_crop_and_resize" ? roi[k + n] - roi[k] : 1;
       const double size = std::floor(static_cast<double>(from) * crop * scale + 1e-9);
-      if (!(size >= 0 && size < 1e7)) return c.Fail("a scale is out of range");
+      if (!(size >= 0 && size <= static_cast<double>(kMaxResized))) return c.Fail("a scale is out of range");
       to = static_cast<int64_t>(size);
       exact = static_cast<double>(from) * crop * scale;
     }
-    if (to < 0 || to > 10'000'000 || (from == 0 && to != 0) || !(scale > 0)) return c.Fail("a size is out of range");
+    if (to < 0 || to > kMaxResized || (from == 0 && to != 0) || !(scale > 0)) return c.Fail("a size is out of range");
     const double start = roi.size() == 2 * n ? roi[k] : 0, end = roi.size() == 2 * n ? roi[k + n] : 1;
     if (to == from && scale == 1 && rule.transform != "tf_crop_and_resize") continue;
     x = ResizeDim(c, x, d, MakeTaps(rule, from, to, exact, scale, start, end), rule.extrapolation);
