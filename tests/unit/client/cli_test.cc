@@ -96,7 +96,8 @@ TEST(CliTest, UsageErrorsEndWithTwo) {
 }
 
 TEST(CliTest, HelpEndsWithZero) {
-  for (const char* command : {"run", "compile", "explain", "verify", "reduce", "bench", "convert", "fmt", "devices", "cache"}) {
+  for (const char* command :
+       {"run", "compile", "explain", "verify", "reduce", "bench", "convert", "fmt", "devices", "cache"}) {
     const ProgramResult result = Fuseline({command, "--help"});
     EXPECT_EQ(result.exit_code, 0) << command;
     EXPECT_THAT(result.out, HasSubstr("Usage")) << command;
