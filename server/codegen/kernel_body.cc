@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -516,6 +517,29 @@ void RenameUses(BodyStore& store, absl::FunctionRef<int32_t(int32_t)> rename) {
 bool IndexUses(const BodyInstr& instr, int32_t var) {
   return instr.offset.Uses(var) ||
          std::any_of(instr.bounds.begin(), instr.bounds.end(), [&](const IndexBound& b) { return b.value.Uses(var); });
+}
+
+// Recursion: as deep as divisions are nested, which kMaxIndexNodes bounds.
+bool SameForLanes(const IndexExpr& e, int32_t var, int64_t lanes) {
+  for (const IndexExpr::Term& t : e.terms()) {
+    if (t.kind == IndexExpr::Term::Kind::kVar && t.var == var) return false;
+    if (t.operand == nullptr || !t.operand->Uses(var)) continue;
+    if (SameForLanes(*t.operand, var, lanes)) continue;
+    if (t.kind != IndexExpr::Term::Kind::kFloorDiv) return false;
+    // Every term of the dividend is a multiple of `step` at the first lane, so that the quotient stays until the lanes
+    // and the constant have made up a step.
+    int64_t step = t.divisor;
+    int64_t stride = 0;
+    for (const IndexExpr::Term& u : t.operand->terms()) {
+      const bool own = u.kind == IndexExpr::Term::Kind::kVar && u.var == var;
+      if (!own && u.operand != nullptr && !SameForLanes(*u.operand, var, lanes)) return false;
+      if (own) stride = u.coefficient;
+      step = std::gcd(step, own ? u.coefficient * lanes : u.coefficient);
+    }
+    const int64_t start = ((t.operand->constant() % step) + step) % step;
+    if (stride < 0 || start + stride * (lanes - 1) >= step) return false;
+  }
+  return true;
 }
 
 std::vector<bool> DependsOnLoop(const KernelBody& body, int32_t var) {

@@ -111,6 +111,9 @@ void RenameUses(BodyInstr& instr, absl::FunctionRef<int32_t(int32_t)> rename);
 void RenameUses(BodyStore& store, absl::FunctionRef<int32_t(int32_t)> rename);
 // Whether its index expressions use the loop variable.
 bool IndexUses(const BodyInstr& instr, int32_t var);
+// Whether the value is the same for `lanes` neighbours of the loop variable, the first of which is a multiple of
+// `lanes`.
+bool SameForLanes(const IndexExpr& e, int32_t var, int64_t lanes);
 // For each instruction, whether it differs from one value of the loop variable to another within a pass.
 std::vector<bool> DependsOnLoop(const KernelBody& body, int32_t var);
 

@@ -14,6 +14,16 @@ double Wide(uint32_t high, uint32_t low) {
   return static_cast<double>(high >> 5) * 67108864.0 + static_cast<double>(low >> 6);
 }
 
+// The element's words, from the sequence of all words from block `offset` on.
+std::array<uint32_t, 4> WordsOf(uint64_t seed, uint64_t offset, uint64_t element, uint64_t words) {
+  std::array<uint32_t, 4> taken = {};
+  for (uint64_t w = 0; w < words; ++w) {
+    const uint64_t at = element * words + w;
+    taken[w] = PhiloxBlock(seed, offset + at / 4)[at % 4];
+  }
+  return taken;
+}
+
 double Uniform(DType dtype, const std::array<uint32_t, 4>& block) {
   switch (dtype) {
     case DType::kF64:
@@ -48,9 +58,10 @@ absl::StatusOr<Array> EvaluateRandom(const OpContext& context, const std::vector
   Array result = Array::Make(dtype, context.result_types[0].shape());
   const Array x = Dense(operands.front());
   const double p = context.Number("p");
+  const uint64_t words = op == "dropout" ? 1 : (op == "randn" ? 2 : 1) * (dtype == DType::kF64 ? 2 : 1);
   for (int64_t k = 0; k < result.size(); ++k) {
-    const auto block = PhiloxBlock(static_cast<uint64_t>((*seed.i)[0]),
-                                   static_cast<uint64_t>((*seed.i)[1]) + static_cast<uint64_t>(k));
+    const auto block = WordsOf(static_cast<uint64_t>((*seed.i)[0]), static_cast<uint64_t>((*seed.i)[1]),
+                               static_cast<uint64_t>(k), words);
     double& element = (*result.f)[static_cast<size_t>(k)];
     if (op == "rand") {
       element = Uniform(dtype, block);

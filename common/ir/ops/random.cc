@@ -1,7 +1,8 @@
-// Random numbers: Philox-4x32-10, one block an element. Element e (in row-major order) of a result uses block
-// offset + e under the key `seed`, where the operand `seed` is i64[2] = seed and offset: the numbers depend on nothing
-// else, so they are the same whatever is fused, tiled or recomputed. A client that wants new numbers adds the number of
-// elements to the offset.
+// Random numbers: Philox-4x32-10. A block is 4 words of 32 random bits; element e (in row-major order) of a result
+// takes the words [e w, e w + w) counted from block `offset` on under the key `seed`, where w is how many it needs (1,
+// 2 or 4) and the operand `seed` is i64[2] = seed and offset. The numbers depend on nothing else, so they are the same
+// whatever is fused, tiled or recomputed; and neighbours share a block, which a compiler that has them side by side
+// computes once.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -65,22 +66,44 @@ Types DropoutRule(const InferArgs& args) {
   return std::vector<TensorType>{TensorType::Make(args.operands[0].dtype, args.operands[0].shape())};
 }
 
-// The random bits of a tensor's elements.
+// The random words of a tensor's elements, `words` for each: 1, 2 or 4.
 class Blocks {
  public:
-  Blocks(Emitter& e, ValueId seed, const Shape& shape) : e_(e), key_(Part(seed, 0)) {
-    const ValueId flat =
-        e_.Op("iota", {},
-              {{"shape", std::vector<int64_t>{ElementCount(shape)}}, {"dim", int64_t{0}}, {"dtype", DType::kI64}});
-    counter_ = e_.Add(e_.Reshape(flat, shape), Part(seed, 1));
+  Blocks(Emitter& e, ValueId seed, const Shape& shape, int64_t words) : e_(e), words_(words), key_(Part(seed, 0)) {
+    const int64_t count = ElementCount(shape);
+    const int64_t shared = 4 / words;  // elements of a block
+    // The block's number is a view of the numbers of all blocks: an index expression, which is seen to be the same for
+    // neighbours.
+    ValueId block = Numbers((count + shared - 1) / shared);
+    if (shared > 1) {
+      block = e_.Op("repeat_interleave", {Emitter::V(block)}, {{"repeats", shared}, {"dim", int64_t{0}}});
+      block = e_.Op("slice", {Emitter::V(block)},
+                    {{"starts", std::vector<int64_t>{0}}, {"ends", std::vector<int64_t>{count}}});
+      place_ = e_.Op("bitwise_and", {Emitter::V(e_.Reshape(Numbers(count), shape)), GraphBuilder::Integer(shared - 1)});
+    }
+    counter_ = e_.Add(e_.Reshape(block, shape), Part(seed, 1));
   }
-  ValueId Word(int64_t word) { return e_.Op("philox", {Emitter::V(key_), Emitter::V(counter_)}, {{"word", word}}); }
+  // Word `k` of those of an element.
+  ValueId Word(int64_t k) {
+    ValueId chosen = BlockWord(4 - words_ + k);
+    for (int64_t place = 4 / words_ - 1; place-- > 0;) {
+      const ValueId here = e_.Op("eq", {Emitter::V(place_), GraphBuilder::Integer(place)});
+      chosen = e_.Op("where", {Emitter::V(here), Emitter::V(BlockWord(place * words_ + k)), Emitter::V(chosen)});
+    }
+    return chosen;
+  }
   // The upper bits of a word.
   ValueId UpperBits(int64_t word, int64_t bits) { return Shift("shift_right", Word(word), 32 - bits); }
   // 53 bits of two words.
   ValueId Bits53(int64_t word) { return e_.Add(Shift("shift_left", UpperBits(word, 27), 26), UpperBits(word + 1, 26)); }
 
  private:
+  ValueId Numbers(int64_t count) {
+    return e_.Op("iota", {}, {{"shape", std::vector<int64_t>{count}}, {"dim", int64_t{0}}, {"dtype", DType::kI64}});
+  }
+  ValueId BlockWord(int64_t word) {
+    return e_.Op("philox", {Emitter::V(key_), Emitter::V(counter_)}, {{"word", word}});
+  }
   ValueId Part(ValueId seed, int64_t k) {
     return e_.Reshape(e_.Op("slice", {Emitter::V(seed)},
                             {{"starts", std::vector<int64_t>{k}}, {"ends", std::vector<int64_t>{k + 1}}}),
@@ -90,8 +113,10 @@ class Blocks {
     return e_.Op(op, {Emitter::V(bits), GraphBuilder::Integer(by)});
   }
   Emitter& e_;
+  int64_t words_;
   ValueId key_;
   ValueId counter_ = kNoValue;
+  ValueId place_ = kNoValue;  // the element's among those of its block
 };
 
 ValueId Scaled(Emitter& e, ValueId bits, double scale, DType dtype) {
@@ -102,7 +127,8 @@ ValueId Scaled(Emitter& e, ValueId bits, double scale, DType dtype) {
 Values DecomposeRand(GraphBuilder& builder, const Node& node, absl::Span<const ValueId> operands) {
   Emitter e(builder, node);
   const DType dtype = std::get<DType>(node.attrs.find("dtype")->second);
-  Blocks blocks(e, operands[0], std::get<std::vector<int64_t>>(node.attrs.find("shape")->second));
+  Blocks blocks(e, operands[0], std::get<std::vector<int64_t>>(node.attrs.find("shape")->second),
+                dtype == DType::kF64 ? 2 : 1);
   if (dtype == DType::kF64) return e.Done({Scaled(e, blocks.Bits53(0), 0x1p-53, dtype)});
   const int bits = dtype == DType::kF32 ? 24 : dtype == DType::kF16 ? 11 : 8;
   const ValueId uniform = Scaled(e, blocks.UpperBits(0, bits), std::ldexp(1.0, -bits), DType::kF32);
@@ -114,8 +140,8 @@ Values DecomposeRandn(GraphBuilder& builder, const Node& node, absl::Span<const 
   constexpr double kTwoPi = 6.283185307179586477;
   Emitter e(builder, node);
   const DType dtype = std::get<DType>(node.attrs.find("dtype")->second);
-  Blocks blocks(e, operands[0], std::get<std::vector<int64_t>>(node.attrs.find("shape")->second));
   const bool f64 = dtype == DType::kF64;
+  Blocks blocks(e, operands[0], std::get<std::vector<int64_t>>(node.attrs.find("shape")->second), f64 ? 4 : 2);
   const double unit = f64 ? 0x1p-53 : 0x1p-32;
   const ValueId bits = f64 ? blocks.Bits53(0) : blocks.Word(0);
   const ValueId u = e.Op("add", {Emitter::V(Scaled(e, bits, unit, ComputeDType(dtype))), Emitter::N(unit / 2)});
@@ -132,7 +158,7 @@ Values DecomposeDropout(GraphBuilder& builder, const Node& node, absl::Span<cons
   const double p = e.Number("p");
   const ValueId x = e.Widen(operands[0]);
   if (!e.ok()) return e.status();
-  Blocks blocks(e, operands[1], e.shape(x));
+  Blocks blocks(e, operands[1], e.shape(x), 1);
   const ValueId kept = e.Op("ge", {Emitter::V(blocks.Word(0)), GraphBuilder::Integer(std::llround(std::ldexp(p, 32)))});
   const ValueId scaled = e.Op("mul", {Emitter::V(x), Emitter::N(p < 1 ? 1 / (1 - p) : 0.0)});
   return e.Done({e.Narrow(e.Op("where", {Emitter::V(kept), Emitter::V(scaled), Emitter::N(0.0)}), dtype)});

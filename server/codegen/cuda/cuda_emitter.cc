@@ -558,13 +558,20 @@ class CudaEmitter {
   }
 
   // Neither the instruction nor its operands differ from lane to lane, and nothing needs it in an array.
+  bool SameIndexForAllLanes(const BodyInstr& instr) const {
+    if (k_.kind == Kind::kColumn) return !IndexUses(instr, k_.vector_var);
+    return SameForLanes(instr.offset, k_.vector_var, k_.lanes) &&
+           std::all_of(instr.bounds.begin(), instr.bounds.end(),
+                       [&](const lowering::IndexBound& b) { return SameForLanes(b.value, k_.vector_var, k_.lanes); });
+  }
+
   bool SameForAllLanes(int32_t id) {
     if (same_.empty()) {
       same_.assign(body_.instrs.size(), false);
       for (size_t i = 0; i < body_.instrs.size(); ++i) {
         const BodyInstr& instr = body_.instrs[i];
         bool same = !kept_[i] && !exported_[i];
-        if (k_.vector_var >= 0) same = same && !IndexUses(instr, k_.vector_var);
+        if (k_.vector_var >= 0) same = same && SameIndexForAllLanes(instr);
         if (instr.kind == InstrKind::kReduction) same = k_.kind == Kind::kRow;
         ForEachUse(instr, [&](int32_t use) { same = same && same_[static_cast<size_t>(use)]; });
         same_[i] = same;
@@ -577,15 +584,16 @@ class CudaEmitter {
     const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
     if (emit_.IsConstant(i) || instr.kind == InstrKind::kReduction) return;
     const StatementEmitter::Outside outside = k_.kind == Kind::kColumn ? ColumnOutside() : StatementEmitter::Outside();
+    const StatementPrinter::VarName var = SameForAllLanes(i) ? BaseVar() : LaneVar();
     if (instr.kind == InstrKind::kLoad) {
       if (k_.vector_load[static_cast<size_t>(i)]) {
         const std::string from = kept_[static_cast<size_t>(i)] ? absl::StrCat("_held[", in_chunk_, "]") : "_vec";
         out_.Line(emit_.DefineLane(i, absl::StrCat(emit_.name(i), from, ".lane[lane]")));
       } else {
-        out_.Line(emit_.DefineLoad(i, Element(instr, LaneVar(), outside), outside));
+        out_.Line(emit_.DefineLoad(i, Element(instr, var, outside), outside));
       }
     } else {
-      out_.Line(emit_.Define(i, LaneVar(), outside));
+      out_.Line(emit_.Define(i, var, outside));
     }
     if (kept_[static_cast<size_t>(i)] && !(instr.kind == InstrKind::kLoad && k_.vector_load[static_cast<size_t>(i)])) {
       out_.Line(absl::StrCat(emit_.name(i), "_held[", in_chunk_, "][", k_.lanes > 1 ? "lane" : "0",

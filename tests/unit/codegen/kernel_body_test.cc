@@ -15,6 +15,7 @@
 #include "tests/testing/status_matchers.h"
 #include "tests/unit/codegen/body_interpreter.h"
 #include "tests/unit/codegen/plan_builder.h"
+#include "tests/unit/lowering/loop_interpreter.h"
 
 namespace fuseline::codegen {
 namespace {
@@ -57,6 +58,50 @@ void ExpectEveryScheduleComputesTheGraph(const std::string& text, const CompileO
                                        PrintFusionPlan(plan.loops, plan.fusion));
       ASSERT_THAT(got.status(), IsOk()) << where;
       for (size_t o = 0; o < want->size(); ++o) ASSERT_EQ(Values((*got)[o]), Values((*want)[o])) << where;
+    }
+  }
+}
+
+// Over every vector of four neighbours, element by element.
+TEST(KernelBodyTest, IndexIsTheSameForLanesWhereItsValuesAre) {
+  const std::vector<int64_t> extents = {6, 24};
+  const IndexExpr row = IndexExpr::Var(0), at = IndexExpr::Var(1);
+  const auto sum = [](const IndexExpr& a, int64_t c) { return a + IndexExpr::Const(c); };
+  const struct {
+    IndexExpr index;
+    bool same;
+  } cases[] = {
+      {row, true},
+      {IndexExpr::Const(3), true},
+      {at, false},
+      {FloorDiv(at, 4, extents), true},
+      {FloorDiv(at, 8, extents) * 3 + row, true},
+      {FloorDiv(at, 2, extents), false},
+      {FloorDiv(at, 6, extents), false},
+      {FloorDiv(sum(at, 4), 8, extents), true},
+      {FloorDiv(sum(at, 1), 8, extents), false},
+      {FloorDiv(at + row * 4, 8, extents), true},
+      {FloorDiv(at + row * 3, 8, extents), false},
+      {FloorDiv(at * 2, 8, extents), true},
+      {FloorDiv(sum(at * 2, 1), 8, extents), true},
+      {FloorDiv(sum(at * 2, 2), 8, extents), false},
+      {FloorDiv(sum(at * -1, 23), 4, extents), true},
+      {Mod(at, 8, extents), false},
+      {Mod(FloorDiv(at, 4, extents), 3, extents), true},
+  };
+  for (const auto& c : cases) {
+    const bool found = SameForLanes(c.index, 1, 4);
+    bool holds = true;
+    for (int64_t r = 0; r < extents[0]; ++r) {
+      for (int64_t v = 0; v < extents[1]; ++v) {
+        holds = holds && lowering::EvaluateIndex(c.index, {r, v}) == lowering::EvaluateIndex(c.index, {r, v / 4 * 4});
+      }
+    }
+    EXPECT_EQ(holds, c.same) << c.index.ToString();
+    EXPECT_TRUE(holds || !found) << c.index.ToString();
+    // A stride that runs down is not looked into.
+    if (!(c.index == FloorDiv(sum(at * -1, 23), 4, extents))) {
+      EXPECT_EQ(found, c.same) << c.index.ToString();
     }
   }
 }

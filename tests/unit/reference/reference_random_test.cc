@@ -59,17 +59,21 @@ TEST(ReferenceRandomTest, NormalHasTheMomentsOfOne) {
   }
 }
 
-TEST(ReferenceRandomTest, ElementIsABlockOfItsOwn) {
+TEST(ReferenceRandomTest, ElementsTakeTheWordsInOrder) {
   const std::vector<double> v = Draw("%r = rand(seed) {shape = [2, 3], dtype = f32}", -5, 7);
+  const std::vector<double> wide = Draw("%r = rand(seed) {shape = [6], dtype = f64}", -5, 7);
   for (uint64_t e = 0; e < 6; ++e) {
-    EXPECT_EQ(v[e], (PhiloxBlock(static_cast<uint64_t>(-5), 7 + e)[0] >> 8) * 0x1p-24) << e;
+    EXPECT_EQ(v[e], (PhiloxBlock(static_cast<uint64_t>(-5), 7 + e / 4)[e % 4] >> 8) * 0x1p-24) << e;
+    const auto block = PhiloxBlock(static_cast<uint64_t>(-5), 7 + e / 2);
+    const uint64_t high = block[e % 2 * 2] >> 5, low = block[e % 2 * 2 + 1] >> 6;
+    EXPECT_EQ(wide[e], static_cast<double>(high << 26 | low) * 0x1p-53) << e;
   }
 }
 
 TEST(ReferenceRandomTest, OffsetMovesTheNumbers) {
-  const std::vector<double> a = Draw("%r = rand(seed) {shape = [8], dtype = f32}", 9, 0);
+  const std::vector<double> a = Draw("%r = rand(seed) {shape = [20], dtype = f32}", 9, 0);
   const std::vector<double> b = Draw("%r = rand(seed) {shape = [8], dtype = f32}", 9, 3);
-  EXPECT_TRUE(std::equal(a.begin() + 3, a.end(), b.begin()));
+  EXPECT_TRUE(std::equal(a.begin() + 12, a.end(), b.begin()));
 }
 
 TEST(ReferenceRandomTest, DropoutKeepsItsShareAndScales) {
