@@ -81,7 +81,8 @@ bool AddParameters(std::string& text, const KernelSource& source, size_t pointer
   if (open == std::string::npos || text.find('\n', name) < open) return false;
   std::string added;
   if (source.target.is_cuda()) {
-    for (size_t i = 0; i < count; ++i) absl::StrAppend(&added, pointers + i > 0 ? ", " : "", "const long long size_", i);
+    for (size_t i = 0; i < count; ++i)
+      absl::StrAppend(&added, pointers + i > 0 ? ", " : "", "const long long size_", i);
     text.insert(open, added);
     return true;
   }

@@ -35,8 +35,9 @@ struct CheckCounts {
   double checked_outputs = 0;  // outputs weighted with the share of their elements that are compared in earnest
 };
 
-// The first mismatch. Pointwise graphs of f32 and f64 must give the same bits on `cpu` and `cpu_unfused` (and so on),
-// whatever the distance from the reference.
+// The first mismatch. Pointwise graphs of f32 and f64, and under numerics = eager all graphs that combine nothing in an
+// order (sums, products of many, variances), must give the same bits on `cpu` and `cpu_unfused` (and so on), whatever
+// the distance from the reference.
 std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs,
                                    const CheckOptions& options, CheckCounts* counts = nullptr);
 

@@ -48,7 +48,11 @@ INSTANTIATE_TEST_SUITE_P(
     Texts, KernelTemplateTest,
     ::testing::Values(
         Case{"Equal", "  if (e >= 64) return;\n", "  if (e >= 64) return;\n", "  if (e >= 64) return;\n", {}},
-        Case{"Bound", "  if (e >= 64) return;\n", "  if (e >= 192) return;\n", "  if (e >= (int)size_0) return;\n", {64}},
+        Case{"Bound",
+             "  if (e >= 64) return;\n",
+             "  if (e >= 192) return;\n",
+             "  if (e >= (int)size_0) return;\n",
+             {64}},
         Case{"Wide", "  if (e >= 64ll) return;\n", "  if (e >= 192ll) return;\n", "  if (e >= size_0) return;\n", {64}},
         Case{"OneValueOneParameter",
              "  x = in0[8*(e / 64) + e % 64 - 7];\n",
