@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
@@ -76,10 +77,10 @@ absl::Status GraphSampler::AddCreation(const OpDef& def) {
   if (name == "full") {
     Interval range;
     const Operand literal = RandomLiteral(dtype, {-4, 4}, &range);
-    AttrValue value = literal.literal.i;
-    if (literal.literal.kind == Literal::Kind::kFloat) value = literal.literal.f;
-    if (literal.literal.kind == Literal::Kind::kBool) value = literal.literal.i != 0;
-    return Emit(name, {}, {{"shape", shape}, {"value", value}, {"dtype", dtype}}, range).status();
+    AttrMap attrs = {{"shape", shape}, {"value", literal.literal.i}, {"dtype", dtype}};
+    if (literal.literal.kind == Literal::Kind::kFloat) attrs["value"] = literal.literal.f;
+    if (literal.literal.kind == Literal::Kind::kBool) attrs["value"] = literal.literal.i != 0;
+    return Emit(name, {}, std::move(attrs), range).status();
   }
   if (name == "iota") {
     if (IsBool(dtype)) dtype = DType::kI32;
