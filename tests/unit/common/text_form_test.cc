@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/ir/verify_graph.h"
 #include "common/status/error.h"
@@ -338,7 +339,7 @@ TEST(TextFormTest, ErrorOfEveryCaseIsRaised) {
     const nlohmann::json json = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
     if (!json.contains("error")) continue;
     const std::string contains = json["error"]["contains"];
-    if (contains == "index") continue;  // raised at run time
+    if (absl::StrContains(contains, "index")) continue;  // raised at run time
     const absl::StatusOr<Graph> graph = ParseGraph(json["graph"].get<std::string>());
     if (graph.status().code() == absl::StatusCode::kUnimplemented) continue;
     EXPECT_THAT(graph, StatusIs(kInvalid, contains)) << file;
