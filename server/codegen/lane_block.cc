@@ -59,24 +59,6 @@ std::string StatementEmitter::Use(int32_t instr, const Outside& outside) {
   return names_.name(instr);
 }
 
-void StatementEmitter::FoldGuardedSelects() {
-  instead_.assign(body_.instrs.size(), -1);
-  for (const BodyInstr& i : body_.instrs) {
-    if (i.kind != BodyInstr::Kind::kOp || i.scalar.op != ScalarOp::kSelect || !IsConstant(i.scalar.args[2])) continue;
-    const BodyInstr& value = body_.instrs[static_cast<size_t>(i.scalar.args[1])];
-    if (value.kind != BodyInstr::Kind::kLoad || value.scalar.args[0] != i.scalar.args[0]) continue;
-    int32_t& instead = instead_[static_cast<size_t>(i.scalar.args[1])];
-    if (instead < 0) instead = i.scalar.args[2];
-  }
-}
-
-bool StatementEmitter::IsFolded(const BodyInstr& select) const {
-  if (instead_.empty() || select.kind != BodyInstr::Kind::kOp || select.scalar.op != ScalarOp::kSelect) return false;
-  const BodyInstr& value = body_.instrs[static_cast<size_t>(select.scalar.args[1])];
-  return value.kind == BodyInstr::Kind::kLoad && value.scalar.args[0] == select.scalar.args[0] &&
-         instead_[static_cast<size_t>(select.scalar.args[1])] == select.scalar.args[2];
-}
-
 std::string StatementEmitter::Offset(const IndexExpr& e, const StatementPrinter::VarName& var, const Outside& outside) {
   return printer_.Index(e, [&](int32_t v) { return v >= 0 ? var(v) : Use(-1 - v, outside); });
 }
@@ -103,8 +85,6 @@ std::string StatementEmitter::Define(int32_t instr, const StatementPrinter::VarN
     value = Offset(i.offset, var, outside);
   } else if (i.kind == BodyInstr::Kind::kGuard) {
     value = Guard(instr, var, outside);
-  } else if (IsFolded(i)) {
-    value = Use(i.scalar.args[1], outside);
   } else if (i.scalar.op == ScalarOp::kCheckIndex) {
     value = absl::StrCat(printer_.Function("fl_check_index"), "(", Use(i.scalar.args[0], outside), ", ",
                          i.scalar.constant.i, "ll, ", body_.params[static_cast<size_t>(i.param)].name, " + ",
@@ -122,15 +102,14 @@ std::string StatementEmitter::Define(int32_t instr, const StatementPrinter::VarN
   return absl::StrCat("const ", TypeOf(instr), " ", name(instr), " = ", value, ";");
 }
 
-std::string StatementEmitter::DefineLoad(int32_t instr, const std::string& element, const Outside& outside) {
+std::string StatementEmitter::DefineLoad(int32_t instr, const StatementPrinter::VarName& var, const Outside& outside) {
   const BodyInstr& i = body_.instrs[static_cast<size_t>(instr)];
-  const DType storage = body_.params[static_cast<size_t>(i.param)].dtype;
-  std::string value = printer_.FromStorage(storage, element);
-  if (i.scalar.args[0] >= 0) {
-    const int32_t instead = instead_.empty() ? -1 : instead_[static_cast<size_t>(instr)];
-    value = absl::StrCat(Use(i.scalar.args[0], outside), " ? ", value, " : ",
-                         instead >= 0 ? Use(instead, outside) : absl::StrCat("(", TypeOf(instr), ")0"));
-  }
+  const BodyParam& param = body_.params[static_cast<size_t>(i.param)];
+  const std::string guard = i.scalar.args[0] >= 0 ? Use(i.scalar.args[0], outside) : "";
+  std::string offset = Offset(i.offset, var, outside);
+  if (unconditional_ && !guard.empty()) offset = absl::StrCat(guard, " ? ", offset, " : 0");
+  std::string value = printer_.FromStorage(param.dtype, absl::StrCat(param.name, "[", offset, "]"));
+  if (!unconditional_ && !guard.empty()) value = absl::StrCat(guard, " ? ", value, " : (", TypeOf(instr), ")0");
   return absl::StrCat("const ", TypeOf(instr), " ", name(instr), " = ", value, ";");
 }
 

@@ -55,8 +55,8 @@ class StatementEmitter {
   std::string Use(int32_t instr, const Outside& outside);
   // "const float v0 = a * b;" for a kOp, kIndex or kGuard instruction.
   std::string Define(int32_t instr, const StatementPrinter::VarName& var, const Outside& outside);
-  // "const float in0_x = fl_load_bf16(<element>);"
-  std::string DefineLoad(int32_t instr, const std::string& element, const Outside& outside = nullptr);
+  // "const float in0_x = fl_load_bf16(in0[…]);"
+  std::string DefineLoad(int32_t instr, const StatementPrinter::VarName& var, const Outside& outside = nullptr);
   // The same for a lane of a vector that has been loaded.
   std::string DefineLane(int32_t instr, const std::string& lane);
   // An index expression's text, with the values that it uses.
@@ -64,22 +64,20 @@ class StatementEmitter {
   // "acc0 = acc0 + v;", or the argmax form with acc0_at.
   std::string Accumulate(int32_t reduction, const std::string& acc, const std::string& acc_at, const Outside& outside);
   bool IsConstant(int32_t instr) const;
-  // From now on a guarded load gives the constant that a select puts in its place where the guard does not hold, and
-  // the select is the load. A select of a select on one condition is what g++ 12, without jump threading, reads through
-  // unguarded (tests/cases/differential/lp_pool_padded_rows.json).
-  void FoldGuardedSelects();
+  // From now on a guarded load reads the first element where its guard does not hold, rather than nothing: g++ 12,
+  // without jump threading, vectorises loads under a condition of the outer loops without that condition
+  // (tests/cases/differential/lp_pool_padded_rows.json).
+  void ReadUnconditionally() { unconditional_ = true; }
   std::string TypeOf(int32_t instr) const;
 
  private:
   std::string Guard(int32_t instr, const StatementPrinter::VarName& var, const Outside& outside);
-  // Whether the select is folded into the load that it takes.
-  bool IsFolded(const BodyInstr& select) const;
 
   const ScheduledKernel& kernel_;
   const KernelBody& body_;
   StatementPrinter& printer_;
   ValueNames names_;
-  std::vector<int32_t> instead_;  // of each load, the constant that it gives where its guard does not hold; -1: 0
+  bool unconditional_ = false;
 };
 
 }  // namespace fuseline::codegen

@@ -55,8 +55,7 @@ void OrderedLoops::Statements(bool full) {
     const int32_t id = static_cast<int32_t>(i);
     if (instr.full != full || emit_.IsConstant(id)) continue;
     if (instr.kind == BodyInstr::Kind::kLoad) {
-      out_.Line(emit_.DefineLoad(id, absl::StrCat(body_.params[static_cast<size_t>(instr.param)].name, "[",
-                                                  emit_.Offset(instr.offset, Names()), "]")));
+      out_.Line(emit_.DefineLoad(id, Names()));
     } else {
       out_.Line(emit_.Define(id, Names(), nullptr));
     }

@@ -18,6 +18,8 @@ class OrderedLoops {
  public:
   explicit OrderedLoops(const ScheduledKernel& kernel)
       : k_(kernel), body_(kernel.body), emit_(kernel, printer_), store_(kernel.body.stores[0]) {}
+  // See StatementEmitter.
+  void ReadUnconditionally() { emit_.ReadUnconditionally(); }
 
   TextWriter& out() { return out_; }
   StatementPrinter& printer() { return printer_; }

@@ -38,8 +38,7 @@ void TileText::Statement(int32_t instr) {
   if (emit_.IsConstant(instr) || i.kind == BodyInstr::Kind::kReduction) return;
   const auto var = [this](int32_t v) { return Var(v); };
   if (i.kind == BodyInstr::Kind::kLoad) {
-    const std::string& name = body_.params[static_cast<size_t>(i.param)].name;
-    out_.Line(emit_.DefineLoad(instr, absl::StrCat(name, "[", emit_.Offset(i.offset, var), "]")));
+    out_.Line(emit_.DefineLoad(instr, var));
   } else {
     out_.Line(emit_.Define(instr, var, nullptr));
   }

@@ -18,6 +18,8 @@ class TileText {
       : kernel_(kernel), body_(kernel.body), index_type_(std::move(index_type)), emit_(kernel, printer_) {}
 
   TextWriter& out() { return out_; }
+  // See StatementEmitter.
+  void ReadUnconditionally() { emit_.ReadUnconditionally(); }
   StatementPrinter& printer() { return printer_; }
   const std::string& index_type() const { return index_type_; }
   // "loops [d0 < 64, r1 < 32]", for the kernel's comment.

@@ -21,7 +21,7 @@ using InstrKind = BodyInstr::Kind;
 class CpuEmitter {
  public:
   explicit CpuEmitter(const ScheduledKernel& kernel) : k_(kernel), body_(kernel.body), emit_(kernel, printer_) {
-    emit_.FoldGuardedSelects();
+    emit_.ReadUnconditionally();
     exported_.assign(body_.instrs.size(), false);
     if (k_.kind == Kind::kColumn) FindExported();
   }
@@ -103,10 +103,7 @@ class CpuEmitter {
     const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
     if (emit_.IsConstant(i) || instr.kind == InstrKind::kReduction) return;
     if (instr.kind == InstrKind::kLoad) {
-      out_.Line(emit_.DefineLoad(i,
-                                 absl::StrCat(body_.params[static_cast<size_t>(instr.param)].name, "[",
-                                              emit_.Offset(instr.offset, var, outside), "]"),
-                                 outside));
+      out_.Line(emit_.DefineLoad(i, var, outside));
     } else {
       out_.Line(emit_.Define(i, var, outside));
     }

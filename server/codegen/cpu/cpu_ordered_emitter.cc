@@ -114,6 +114,7 @@ void Sort(const ScheduledKernel& k, OrderedLoops& loops) {
 
 KernelSource EmitCpuOrderedKernel(const ScheduledKernel& k, const Target& target, bool fast_math) {
   OrderedLoops loops(k);
+  loops.ReadUnconditionally();
   Signature(k, loops);
   if (k.body.ordered->kind == lowering::LoopNode::Kind::kSort) {
     Sort(k, loops);

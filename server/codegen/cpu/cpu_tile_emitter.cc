@@ -11,6 +11,7 @@ class CpuTileEmitter {
  public:
   explicit CpuTileEmitter(const ScheduledKernel& kernel)
       : k_(kernel), plan_(*kernel.tile), text_(kernel, "long long"), out_(text_.out()) {
+    text_.ReadUnconditionally();
     const DType dtype = kernel.body.reductions[0].type;
     type_ = ComputeTypeName(dtype);
     suffix_ = std::string(DTypeName(dtype));

@@ -232,16 +232,10 @@ class CudaEmitter {
     const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
     if (emit_.IsConstant(i) || instr.kind == InstrKind::kReduction) return;
     if (instr.kind == InstrKind::kLoad) {
-      out_.Line(emit_.DefineLoad(i, Element(instr, BaseVar(), nullptr)));
+      out_.Line(emit_.DefineLoad(i, BaseVar()));
     } else {
       out_.Line(emit_.Define(i, BaseVar(), nullptr));
     }
-  }
-
-  std::string Element(const BodyInstr& instr, const StatementPrinter::VarName& var,
-                      const StatementEmitter::Outside& outside) {
-    return absl::StrCat(body_.params[static_cast<size_t>(instr.param)].name, "[",
-                        emit_.Offset(instr.offset, var, outside), "]");
   }
 
   void ScalarStore(int32_t s, const StatementPrinter::VarName& var, const StatementEmitter::Outside& outside) {
@@ -590,7 +584,7 @@ class CudaEmitter {
         const std::string from = kept_[static_cast<size_t>(i)] ? absl::StrCat("_held[", in_chunk_, "]") : "_vec";
         out_.Line(emit_.DefineLane(i, absl::StrCat(emit_.name(i), from, ".lane[lane]")));
       } else {
-        out_.Line(emit_.DefineLoad(i, Element(instr, var, outside), outside));
+        out_.Line(emit_.DefineLoad(i, var, outside));
       }
     } else {
       out_.Line(emit_.Define(i, var, outside));
