@@ -160,7 +160,9 @@ class Generator {
       return is_temporary(id) && !buffers_.contains(id) && !becomes_.contains(id);
     };
     const std::optional<TakenOver> taken = WriteInPlace(kernel, dies_here, may_move);
-    if (taken.has_value()) buffers_.emplace(taken->result, buffers_.at(taken->operand));
+    if (!taken.has_value()) return;
+    const int32_t shared = buffers_.at(taken->operand);  // a copy: the map may move while it grows
+    buffers_.emplace(taken->result, shared);
   }
 
   absl::Status AddGroup(const FusionGroup& group) {

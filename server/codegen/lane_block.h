@@ -48,7 +48,7 @@ class StatementEmitter {
   using Outside = std::function<std::string(int32_t instr)>;
 
   StatementEmitter(const ScheduledKernel& kernel, StatementPrinter& printer)
-      : kernel_(kernel), body_(kernel.body), printer_(printer), names_(kernel.body) {}
+      : body_(kernel.body), printer_(printer), names_(kernel.body) {}
 
   const std::string& name(int32_t instr) const { return names_.name(instr); }
   // The text of a value where it is used: a constant's own text, else its name (or what `outside` says).
@@ -73,7 +73,6 @@ class StatementEmitter {
  private:
   std::string Guard(int32_t instr, const StatementPrinter::VarName& var, const Outside& outside);
 
-  const ScheduledKernel& kernel_;
   const KernelBody& body_;
   StatementPrinter& printer_;
   ValueNames names_;
