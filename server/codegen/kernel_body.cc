@@ -236,6 +236,8 @@ class BodyBuilder {
 
   int32_t Load(TensorId t, const std::vector<IndexExpr>& index, const std::vector<IndexBound>& bounds) {
     const LoopTensor& tensor = program_.tensor(t);
+    // Loops over nothing do not run, but what is the same for a whole row is computed in any case.
+    if (tensor.element_count() == 0) return Zero(ComputeDType(tensor.dtype));
     BodyInstr instr;
     instr.kind = BodyInstr::Kind::kLoad;
     instr.scalar.type = ComputeDType(tensor.dtype);
