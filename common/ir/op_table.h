@@ -1,8 +1,8 @@
 // The table of ops: one row holds everything about an op, and the rest derives from it. To add an op, add a row to the
 // file of its kind (ops/pointwise_arith.cc, pointwise_math.cc, activations.cc, creation.cc, views.cc, reductions.cc,
-// composites.cc, layout.cc, indexing.cc, ordered.cc, contractions.cc, windows.cc, losses.cc, random.cc);
-// CONTRIBUTING.md has the recipe. Two rows are internal, for decompositions: `widen` and `narrow` take a 16-bit float
-// to the f32 that it is computed in and back, with no rounding (`cast` rounds its operand and its result). Tested by
+// composites.cc, layout.cc, indexing.cc, ordered.cc, contractions.cc, windows.cc, losses.cc, random.cc; CONTRIBUTING.md
+// has the recipe). Three rows are internal: `philox`, and for 16-bit floats `widen` and `narrow` to the f32 in which
+// they are computed and back, with no rounding (`cast` rounds its operand and its result). Tested by
 // tests/unit/reference/op_table_test.cc Thread-safety: the table is immutable.
 #pragma once
 

@@ -43,7 +43,7 @@ std::optional<IntegerToken> ParseInteger(std::string_view token) {
   return out;
 }
 
-// The last character before `at` on its line, and the line so far.
+// The part of its line that stands before `at`.
 std::string_view LineBefore(std::string_view text, size_t at) {
   const size_t newline = text.rfind('\n', at == 0 ? 0 : at - 1);
   const size_t begin = newline == std::string_view::npos || at == 0 ? 0 : newline + 1;

@@ -86,7 +86,7 @@ SymbolSizes OtherSizes(const SymbolSizes& sizes, int attempt) {
 
 void ShareKernelsAcrossSizes(const SymbolBinding& binding, const Target& target, const CompileOptions& options,
                              codegen::GeneratedKernels& kernels) {
-  // How many pointers each kernel takes, and whether every step agrees.
+  // How many pointers each kernel takes.
   std::vector<size_t> pointers(kernels.sources.size(), 0);
   for (const PlanStep& step : kernels.plan.steps) {
     if (step.kind == PlanStep::Kind::kLaunch) pointers[static_cast<size_t>(step.kernel)] = step.buffers.size();

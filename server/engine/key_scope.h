@@ -29,7 +29,7 @@ struct ScopedSetting {
 
 inline constexpr ScopedSetting kCompileRequestScopes[] = {
     {"graph", KeyScope::kInKey, "in canonical form"},
-    {"symbols", KeyScope::kInKey, "in the sizes of the canonical graph"},
+    {"symbols", KeyScope::kInKey, "in the sizes of the canonical graph, and which dims were symbols behind it"},
     {"target", KeyScope::kInKey, "machine code differs"},
     {"options", KeyScope::kInKey, "each by a row of its own"},
     {"bypass_cache", KeyScope::kNotInKey, "what is built so is not stored"},
