@@ -14,17 +14,7 @@ using Types = absl::StatusOr<std::vector<TensorType>>;
 
 // Of integers and bool in i64, unless `dtype` says otherwise, as sum and prod.
 Types ScanRule(const InferArgs& args) {
-  const DType from = args.operands[0].dtype;
-  FUSELINE_RETURN_IF_ERROR(CheckDType(from, DTypeSet::kAll));
-  DType to = IsFloat(from) ? from : DType::kI64;
-  if (args.HasAttr("dtype")) {
-    to = args.Type("dtype");
-    FUSELINE_RETURN_IF_ERROR(CheckDType(to, DTypeSet::kNumbers));
-    if (IsFloat(from) && !IsFloat(to)) {
-      return TypeError(
-          absl::StrCat("attribute 'dtype': ", NameOf(from), " is not summed in ", NameOf(to), ": cast first"));
-    }
-  }
+  FUSELINE_ASSIGN_OR_RETURN(const DType to, SumDType(args, "summed"));
   FUSELINE_RETURN_IF_ERROR(NormalizeDim(args.Int("dim"), args.operands[0].rank()).status());
   return std::vector<TensorType>{TensorType::Make(to, args.operands[0].shape())};
 }

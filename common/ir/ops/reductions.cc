@@ -14,17 +14,7 @@ using Types = absl::StatusOr<std::vector<TensorType>>;
 // sum and prod: of integers and bool in i64, unless `dtype` says otherwise. The operand is converted before it is
 // reduced.
 Types SumRule(const InferArgs& args) {
-  const DType from = args.operands[0].dtype;
-  FUSELINE_RETURN_IF_ERROR(CheckDType(from, DTypeSet::kAll));
-  DType to = IsFloat(from) ? from : DType::kI64;
-  if (args.HasAttr("dtype")) {
-    to = args.Type("dtype");
-    FUSELINE_RETURN_IF_ERROR(CheckDType(to, DTypeSet::kNumbers));
-    if (IsFloat(from) && !IsFloat(to)) {
-      return TypeError(
-          absl::StrCat("attribute 'dtype': ", NameOf(from), " is not reduced in ", NameOf(to), ": cast first"));
-    }
-  }
+  FUSELINE_ASSIGN_OR_RETURN(const DType to, SumDType(args, "reduced"));
   FUSELINE_ASSIGN_OR_RETURN(const Shape shape, ReducedShape(args));
   return std::vector<TensorType>{TensorType::Make(to, shape)};
 }

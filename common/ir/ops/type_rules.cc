@@ -56,6 +56,19 @@ absl::Status CheckDType(DType dtype, DTypeSet set) {
   return TypeError(absl::StrCat("takes ", SetName(set), ", not ", NameOf(dtype)));
 }
 
+absl::StatusOr<DType> SumDType(const InferArgs& args, const char* done) {
+  const DType from = args.operands[0].dtype;
+  FUSELINE_RETURN_IF_ERROR(CheckDType(from, DTypeSet::kAll));
+  if (!args.HasAttr("dtype")) return IsFloat(from) ? from : DType::kI64;
+  const DType to = args.Type("dtype");
+  FUSELINE_RETURN_IF_ERROR(CheckDType(to, DTypeSet::kNumbers));
+  if (IsFloat(from) && !IsFloat(to)) {
+    return TypeError(
+        absl::StrCat("attribute 'dtype': ", NameOf(from), " is not ", done, " in ", NameOf(to), ": cast first"));
+  }
+  return to;
+}
+
 absl::Status CheckEqualDTypes(const std::vector<TensorType>& operands, size_t first) {
   for (size_t i = first + 1; i < operands.size(); ++i) {
     if (operands[i].dtype != operands[first].dtype) {

@@ -21,6 +21,9 @@ inline std::string NameOf(DType dtype) { return std::string(DTypeName(dtype)); }
 
 absl::Status TypeError(const std::string& message);
 absl::Status CheckDType(DType dtype, DTypeSet set);
+// The dtype of a sum or product of operand 0: i64 of integers and bool, unless `dtype` says otherwise. `done`: what the
+// op does, for the error ("reduced").
+absl::StatusOr<DType> SumDType(const InferArgs& args, const char* done);
 absl::Status CheckEqualDTypes(const std::vector<TensorType>& operands, size_t first = 0);
 // Sizes are non-negative, and rank and element count are within the limits.
 absl::Status CheckShape(const Shape& shape, const GraphLimits& limits);
