@@ -6,6 +6,8 @@
 # NVRTC (the compiler for CUDA targets) comes from PyPI's wheel into .cache/nvrtc; where that can't be reached, the build goes on
 # without it and CUDA targets are reported as not available. Sets FUSELINE_NVRTC_DIR to the folder of libnvrtc.so where it is known.
 # FUSELINE_SKIP_NVRTC=1: does not look for NVRTC.
+# FUSELINE_TEST_PYTHON=1: also fetches the Python packages that some tests need from PyPI, into .cache/test_python; where that can't be
+# reached, those tests are skipped.
 # Returns 0, or 1 where Debian packages are missing and can't be installed.
 
 fuseline_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -14,6 +16,9 @@ fuseline_packages=(
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev librocksdb-dev libgtest-dev libgmock-dev
   libbenchmark-dev libgoogle-perftools-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libssl-dev zlib1g-dev
   libboost-context-dev libonnx-dev libonnx-testdata prometheus-cpp-dev ccache ninja-build cmake g++ git python3)
+
+# For tests/models, in .cache/test_python.
+fuseline_test_wheels=('numpy<3' 'onnx<2' 'onnxruntime<2')
 
 # Runs its arguments as root.
 fuseline_as_root() {
@@ -83,13 +88,31 @@ fuseline_nvrtc_wheel() {
   fi
 }
 
+# fuseline_pip_install FOLDER ARGUMENT…: packages from PyPI into a folder of their own.
+fuseline_pip_install() {
+  if ! python3 -m pip --version >/dev/null 2>&1; then fuseline_apt_install python3-pip || true; fi
+  timeout 300 python3 -m pip install -q --disable-pip-version-check --retries 1 --target "$@" >/dev/null 2>&1
+}
+
+# Done where the marker says that these very packages are there; a half-done try is begun anew.
+fuseline_install_test_python() {
+  local folder="$fuseline_root/.cache/test_python" wanted="${fuseline_test_wheels[*]}"
+  [ "$(cat "$folder/installed" 2>/dev/null)" != "$wanted" ] || return 0
+  echo "fetching Python packages for tests into .cache/test_python: $wanted"
+  rm -rf "$folder"
+  if fuseline_pip_install "$folder" "${fuseline_test_wheels[@]}"; then
+    echo "$wanted" >"$folder/installed"
+  else
+    rm -rf "$folder"
+    echo "they could not be fetched: tests that need them are skipped" >&2
+  fi
+}
+
 fuseline_install_nvrtc() {
   FUSELINE_NVRTC_DIR="$(fuseline_find_nvrtc)"
   if [ -z "$FUSELINE_NVRTC_DIR" ]; then
-    if ! python3 -m pip --version >/dev/null 2>&1; then fuseline_apt_install python3-pip || true; fi
     echo "no CUDA toolkit here: fetching NVRTC's wheel into .cache/nvrtc"
-    if timeout 300 python3 -m pip install -q --disable-pip-version-check --no-deps --retries 1 --target "$fuseline_root/.cache/nvrtc" \
-      "$(fuseline_nvrtc_wheel)" >/dev/null 2>&1; then
+    if fuseline_pip_install "$fuseline_root/.cache/nvrtc" --no-deps "$(fuseline_nvrtc_wheel)"; then
       FUSELINE_NVRTC_DIR="$(fuseline_find_nvrtc)"
     fi
   fi
@@ -102,3 +125,4 @@ fuseline_install_nvrtc() {
 
 fuseline_install_packages || return 1 2>/dev/null || exit 1
 if [ "${FUSELINE_SKIP_NVRTC:-0}" != 1 ]; then fuseline_install_nvrtc; fi
+if [ "${FUSELINE_TEST_PYTHON:-0}" = 1 ]; then fuseline_install_test_python; fi

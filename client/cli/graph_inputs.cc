@@ -1,8 +1,10 @@
 #include "client/cli/graph_inputs.h"
 
+#include <filesystem>
 #include <limits>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/graph_file.h"
 #include "common/case_file/random_inputs.h"
@@ -47,6 +49,17 @@ absl::StatusOr<Tensor> RandomTensor(const std::string& name, const TensorType& t
   return MakeRandomInput(TensorType::Make(type.dtype, shape), seed, /*period=*/0);
 }
 
+// DIRECTORY/NAME.npy of every other input that has one. A graph that is not verified yet may have any name.
+void AddFilesOf(const std::string& directory, const Graph& graph, std::map<std::string, std::string>& files) {
+  for (const ValueId id : graph.inputs) {
+    const std::string& name = graph.value(id).name;
+    if (absl::StrContains(name, '/')) continue;
+    std::string path = absl::StrCat(directory, "/", name, ".npy");
+    std::error_code error;
+    if (std::filesystem::exists(path, error)) files.emplace(name, std::move(path));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<client::NamedTensor>> MakeInputs(const Graph& graph, const SymbolSizes& symbols,
@@ -56,6 +69,7 @@ absl::StatusOr<std::vector<client::NamedTensor>> MakeInputs(const Graph& graph, 
     FUSELINE_ASSIGN_OR_RETURN(const auto assignment, ParseAssignment(text, "--input"));
     if (!files.insert(assignment).second) return InputError(assignment.first, "is given twice");
   }
+  if (!flags.directory.empty()) AddFilesOf(flags.directory, graph, files);
   SymbolSizes sizes = symbols;
   std::map<std::string, Tensor> tensors;
   std::map<std::string, std::string> handles;

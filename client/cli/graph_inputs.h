@@ -1,5 +1,5 @@
 // The tensors of a graph's inputs: from .npy files, kept by the server, random where a seed is given.
-// Pipeline: Graph, --input, --random, --symbol -> MakeInputs -> named tensors.
+// Pipeline: Graph, --input, --inputs-dir, --random, --symbol -> MakeInputs -> named tensors.
 // Random values: floats normal with deviation 1, integers in [0, 8) (valid as indices almost everywhere), bool either;
 // input i of the graph uses the seed SEED + i of common/case_file/random_values.h. Errors: INVALID_ARGUMENT
 // (kTensorMismatch, kOptionInvalid) naming the input; what reading files says. Tested by tests/unit/client/cli_test.cc
@@ -17,7 +17,8 @@
 namespace fuseline::cli {
 
 struct InputFlags {
-  std::vector<std::string> files;      // NAME=FILE.npy, or NAME=@HANDLE of a kept tensor
+  std::vector<std::string> files;  // NAME=FILE.npy, or NAME=@HANDLE of a kept tensor
+  std::string directory;           // where NAME.npy is looked for, of inputs that `files` does not name; "": nowhere
   std::optional<int64_t> random_seed;  // for inputs without a file
 };
 

@@ -239,6 +239,8 @@ void RegisterRunCommand(CLI::App& app, const SetBody& set_body) {
       ->add_option("--input", flags->inputs.files, "NAME=FILE.npy, or NAME=@HANDLE of a tensor that the server keeps")
       ->expected(1)
       ->take_all();
+  command->add_option("--inputs-dir", flags->inputs.directory, "folder with NAME.npy of inputs without --input")
+      ->check(CLI::ExistingDirectory);
   CLI::Option* random =
       command->add_option("--random", flags->random_seed, "SEED of random values for inputs without a file");
   command->add_option("--output", flags->outputs, "NAME=FILE.npy, where to save an output")->expected(1)->take_all();

@@ -31,8 +31,10 @@ std::string SummaryText(const client::CompileSummary& summary) {
 
 std::string TensorText(const std::string& name, const Tensor& tensor, int64_t max_values) {
   std::string text =
-      absl::StrCat(name, ": ", std::string(DTypeName(tensor.dtype())), "[", absl::StrJoin(tensor.shape(), ", "), "] =");
+      absl::StrCat(name, ": ", std::string(DTypeName(tensor.dtype())), "[", absl::StrJoin(tensor.shape(), ", "), "]");
   const int64_t shown = std::min(max_values, tensor.element_count());
+  if (shown == 0 && tensor.element_count() > 0) return text;
+  absl::StrAppend(&text, " =");
   for (int64_t i = 0; i < shown; ++i) absl::StrAppend(&text, i == 0 ? " " : ", ", ElementText(tensor, i));
   if (shown < tensor.element_count()) absl::StrAppend(&text, ", …");
   if (tensor.element_count() == 0) absl::StrAppend(&text, " (empty)");

@@ -1,14 +1,16 @@
 // Runs ONNX's own backend tests: imports each model, runs it on its inputs and compares with the given results.
 //   conformance_onnx [--target cpu|cuda|cuda:sm_NN|reference] [--data DIR] [--filter TEXT] [--jobs N] [--list]
-//   [--trace]
-// DIR (default: where Debian's libonnx-testdata lies) holds node/, simple/, pytorch-converted/ and pytorch-operator/,
-// with a folder for each test: model.onnx, and test_data_set_N with input_K.pb and output_K.pb. Tolerances are those of
-// ONNX's runner. Out of scope are tests of dtypes that the IR lacks, of sequences, maps, optional values and strings,
-// with subgraphs, and with random results. Exit code 0: nothing in scope is wrong, and enough of it passes; 1: not so;
-// 77: skipped. Tested models are ONNX's; none is changed.
+//   [--trace] [--weights constants|inputs] [--tolerance X]
+// DIR (default: where Debian's libonnx-testdata lies) holds node/, simple/, pytorch-converted/, pytorch-operator/ or
+// models/, with a folder for each test: model.onnx, and test_data_set_N with input_K.pb and output_K.pb. Tolerances are
+// those of ONNX's runner; with --tolerance each element may differ by X times the largest magnitude of the wanted
+// output, and the largest difference is printed. Out of scope are tests of dtypes that the IR lacks, of sequences,
+// maps, optional values and strings, with subgraphs, and with random results. Exit code 0: nothing in scope is wrong,
+// and enough of it passes; 1: not so; 77: skipped. Tested models are ONNX's; none is changed.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -40,15 +42,18 @@ using onnx_import::Model;
 using onnx_import::ModelNode;
 
 constexpr char kDebianData[] = "/usr/share/libonnx-testdata/data";
-constexpr const char* kFolders[] = {"node", "simple", "pytorch-converted", "pytorch-operator"};
+constexpr const char* kFolders[] = {"node", "simple", "pytorch-converted", "pytorch-operator", "models"};
 // Of the tests in scope, in percent.
 constexpr double kMustPass = 97;
 constexpr int kSkipped = 77;
+constexpr Tolerance kOnnxTolerance{1e-3, 1e-7};
 
 struct Flags {
   std::string target = "cpu";
   std::string data = kDebianData;
   std::string filter;
+  std::string weights = "constants";
+  double tolerance = 0;  // 0: ONNX's
   int jobs = 0;
   bool list = false;   // also those out of scope
   bool trace = false;  // each test as it ends, on standard error
@@ -61,6 +66,7 @@ struct Outcome {
   std::string op;
   Verdict verdict = Verdict::kFailed;
   std::string reason;
+  double error = 0;  // the largest one of all outputs, in magnitudes of the output
 };
 
 absl::StatusOr<std::string> ReadWhole(const std::filesystem::path& path) {
@@ -156,7 +162,7 @@ absl::StatusOr<DataSet> ReadDataSet(const Model& model, const std::filesystem::p
 
 class Runner {
  public:
-  Runner(EngineSet& engines, EngineKind kind) : engines_(engines), kind_(kind) {}
+  Runner(EngineSet& engines, EngineKind kind, const Flags& flags) : engines_(engines), kind_(kind), flags_(flags) {}
 
   Outcome Run(const std::filesystem::path& folder) {
     Outcome outcome;
@@ -182,7 +188,7 @@ class Runner {
     int sets = 0;
     for (; std::filesystem::exists(folder / StrCat("test_data_set_", sets)); ++sets) {
       FUSELINE_ASSIGN_OR_RETURN(const DataSet set, ReadDataSet(model, folder / StrCat("test_data_set_", sets)));
-      FUSELINE_ASSIGN_OR_RETURN(outcome.reason, RunDataSet(model, set));
+      FUSELINE_ASSIGN_OR_RETURN(outcome.reason, RunDataSet(model, set, outcome.error));
       if (!outcome.reason.empty()) {
         outcome.verdict = Verdict::kWrong;
         return absl::OkStatus();
@@ -194,22 +200,27 @@ class Runner {
   }
 
   // What is wrong, or "".
-  absl::StatusOr<std::string> RunDataSet(const Model& model, const DataSet& set) {
+  absl::StatusOr<std::string> RunDataSet(const Model& model, const DataSet& set, double& error) {
     onnx_import::ImportOptions options;
+    options.weights_as_inputs = flags_.weights == "inputs";
     options.known_inputs = set.inputs;
     for (const auto& [name, tensor] : set.inputs) options.shapes[name] = tensor.shape();
     FUSELINE_ASSIGN_OR_RETURN(const ImportedModel imported, onnx_import::ImportModel(model, options));
     std::vector<Tensor> inputs;
-    for (const std::string& name : imported.input_names) {
+    for (size_t i = 0; i < imported.input_names.size(); ++i) {
+      const std::string& name = imported.input_names[i];
       const auto at = set.inputs.find(name);
-      if (at == set.inputs.end()) return Internal(StrCat("there is no value for input '", name, "'"));
-      inputs.push_back(at->second);
+      const Tensor* tensor = at != set.inputs.end() ? &at->second : FindWeight(imported, i);
+      if (tensor == nullptr) return Internal(StrCat("there is no value for input '", name, "'"));
+      inputs.push_back(*tensor);
     }
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> got, engines_.Run(kind_, imported.graph, inputs, {}));
     if (got.size() < set.outputs.size()) return StrCat(got.size(), " outputs, want ", set.outputs.size());
-    const Tolerance tolerance{1e-3, 1e-7};
     for (size_t i = 0; i < set.outputs.size(); ++i) {
+      const double magnitude = flags_.tolerance > 0 ? Magnitude(set.outputs[i]) : 1;
+      const Tolerance tolerance = flags_.tolerance > 0 ? Tolerance{0, flags_.tolerance * magnitude} : kOnnxTolerance;
       const OutputComparison c = CompareTensors(imported.output_names[i], got[i], set.outputs[i], tolerance);
+      error = std::max(error, c.max_abs_error / magnitude);
       if (!c.passed()) {
         return StrCat("output '", c.name, "' ", c.first_mismatch, " (", c.mismatches, " of ", c.elements,
                       ", largest relative error ", c.max_rel_error, ")");
@@ -218,8 +229,24 @@ class Runner {
     return std::string();
   }
 
+  static const Tensor* FindWeight(const ImportedModel& imported, size_t input) {
+    const std::string& name = imported.graph.value(imported.graph.inputs[input]).name;
+    for (const onnx_import::GraphWeight& weight : imported.weights) {
+      if (weight.input == name) return &weight.tensor;
+    }
+    return nullptr;
+  }
+
+  // The largest of all elements, or 1 where all are 0.
+  static double Magnitude(const Tensor& tensor) {
+    double largest = 0;
+    for (int64_t i = 0; i < tensor.element_count(); ++i) largest = std::max(largest, std::abs(tensor.GetDouble(i)));
+    return largest > 0 ? largest : 1;
+  }
+
   EngineSet& engines_;
   EngineKind kind_;
+  const Flags& flags_;
 };
 
 std::vector<std::filesystem::path> FindTests(const Flags& flags) {
@@ -279,6 +306,10 @@ int Report(const std::vector<Outcome>& outcomes, const Flags& flags, double seco
     const bool shown = outcome.verdict != Verdict::kPassed && (flags.list || outcome.verdict != Verdict::kOutOfScope);
     if (shown) std::printf("%s %s (%s): %s\n", word, outcome.name.c_str(), outcome.op.c_str(), outcome.reason.c_str());
   }
+  for (const Outcome& outcome : outcomes) {
+    if (flags.tolerance <= 0 || outcome.verdict != Verdict::kPassed) continue;
+    std::printf("passed %s: largest difference %.2g of the output's magnitude\n", outcome.name.c_str(), outcome.error);
+  }
   const double percent = all.in_scope() == 0 ? 0 : 100.0 * all.passed / all.in_scope();
   std::printf(
       "%zu tests, %d in scope: %d passed (%.1f %%), %d wrong, %d failed, %d refused; %d out of scope; %.0f s on %s\n",
@@ -302,17 +333,24 @@ bool ParseFlags(int argc, char** argv, Flags& flags) {
       to = argv[++i];
       return true;
     };
-    std::string jobs;
+    std::string jobs, tolerance;
     if (arg == "--list") {
       flags.list = true;
     } else if (arg == "--trace") {
       flags.trace = true;
     } else if (value("--jobs", jobs)) {
       flags.jobs = std::atoi(jobs.c_str());
-    } else if (!value("--target", flags.target) && !value("--data", flags.data) && !value("--filter", flags.filter)) {
+    } else if (value("--tolerance", tolerance)) {
+      flags.tolerance = std::atof(tolerance.c_str());
+    } else if (!value("--target", flags.target) && !value("--data", flags.data) && !value("--filter", flags.filter) &&
+               !value("--weights", flags.weights)) {
       std::fprintf(stderr, "conformance_onnx: unknown argument: %s\n", arg.c_str());
       return false;
     }
+  }
+  if (flags.weights != "constants" && flags.weights != "inputs") {
+    std::fprintf(stderr, "conformance_onnx: --weights is constants or inputs\n");
+    return false;
   }
   return true;
 }
@@ -344,7 +382,7 @@ int Main(int argc, char** argv) {
   }
 
   const auto started = std::chrono::steady_clock::now();
-  Runner runner(**engines, *kind);
+  Runner runner(**engines, *kind, flags);
   std::vector<Outcome> outcomes(tests.size());
   std::atomic<size_t> next = 0;
   std::vector<std::thread> threads;

@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 
-if [ "$install" -eq 1 ]; then FUSELINE_SKIP_NVRTC=1 . deploy/install_dependencies.sh; fi
+if [ "$install" -eq 1 ]; then FUSELINE_SKIP_NVRTC=1 FUSELINE_TEST_PYTHON=1 . deploy/install_dependencies.sh; fi
 
 build=build/bundle
 mkdir -p "$build"
@@ -49,6 +49,14 @@ strip -o "$output/bin/conformance_onnx" "$build/tests/conformance/conformance_on
 # ONNX's backend tests in one file: they are thousands of small ones.
 onnx_data=/usr/share/libonnx-testdata/data
 if [ -d "$onnx_data" ]; then tar -czf "$output/onnx_data.tar.gz" -C "$onnx_data" node simple pytorch-converted pytorch-operator; fi
+# Models with what onnxruntime makes of them.
+models="$build/models"
+rm -rf "$models"
+if PYTHONPATH=.cache/test_python PYTHONDONTWRITEBYTECODE=1 python3 tests/models/make_models.py "$models" >"$build/models.log" 2>&1; then
+  tar -czf "$output/models.tar.gz" -C "$models" models
+else
+  echo "bundle.sh: no models in the bundle: $(tail -n 1 "$build/models.log")" >&2
+fi
 cp -r tests/cases "$output/cases"
 cp deploy/examples/*.fl "$output/graphs/"
 cp deploy/examples/bench/*.fl "$output/graphs/bench/"

@@ -3,14 +3,14 @@
 # examples, the cache, the benchmarks, and the test programs. Needs a driver and NVRTC; FUSELINE_NVRTC_DIR names NVRTC's folder where
 # the server does not find it. Writes to $OUT (default ./results): summary.json, and JSON and text for each step.
 #   run_on_gpu.sh [--target T] [--only STEP,…] [--iterations N]
-#   steps: devices cases onnx examples cache bench tests; also sanitize (not by default: minutes), the cases under compute-sanitizer's
+#   steps: devices cases onnx models examples cache bench tests; also sanitize (not by default: minutes), the cases under compute-sanitizer's
 #   memcheck, racecheck and initcheck; unpack alone leaves the programs in bin/ and tests/
 # Exit code 0: every step passed.
 set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 out="${OUT:-./results}"
 target=
-only=devices,cases,onnx,examples,cache,bench,tests
+only=devices,cases,onnx,models,examples,cache,bench,tests
 iterations=100
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -136,6 +136,13 @@ if wanted onnx && [ -f "$here/onnx_data.tar.gz" ]; then
   mkdir -p "$work/onnx"
   tar -xzf "$here/onnx_data.tar.gz" -C "$work/onnx"
   step onnx 580 "$programs/bin/conformance_onnx" --target "$target" --data "$work/onnx" --jobs "$jobs"
+fi
+if wanted models && [ -f "$here/models.tar.gz" ]; then
+  tar -xzf "$here/models.tar.gz" -C "$work"
+  for weights in constants inputs; do
+    step "models_$weights" 290 "$programs/bin/conformance_onnx" --target "$target" --data "$work" --jobs "$jobs" --tolerance 1e-4 \
+      --weights "$weights"
+  done
 fi
 if wanted examples; then
   for graph in pointwise_example reduction_example; do

@@ -50,6 +50,23 @@ TEST(CliEngineTest, RunReadsAndWritesNpyFiles) {
   EXPECT_EQ(y->GetDouble(2), 5);
 }
 
+TEST(CliEngineTest, RunTakesInputsWithoutAFileFromAFolder) {
+  const TemporaryFolder folder;
+  Tensor tensor = Tensor::Allocate(DType::kF32, {2});
+  for (const auto& [name, value] : {std::pair("x", 3.0), std::pair("w", 5.0), std::pair("other", 7.0)}) {
+    for (int64_t i = 0; i < 2; ++i) tensor.SetDouble(i, value);
+    ASSERT_OK(WriteNpyFile(folder.path(std::string(name) + ".npy"), tensor));
+  }
+  const std::string directory = folder.path("");
+  const ProgramResult both = Fuseline({"run", "-", "--inputs-dir", directory}, kGraph);
+  EXPECT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_THAT(both.out, HasSubstr("y: f32[2] = 16, 16"));
+  const ProgramResult named =
+      Fuseline({"run", "-", "--inputs-dir", directory, "--input", "w=" + folder.path("other.npy")}, kGraph);
+  EXPECT_EQ(named.exit_code, 0) << named.err;
+  EXPECT_THAT(named.out, HasSubstr("y: f32[2] = 22, 22"));
+}
+
 TEST(CliEngineTest, RunTakesSymbolsAndRandomInputs) {
   const ProgramResult result =
       Fuseline({"--json", "run", "-", "--symbol", "n=64", "--random", "7", "--repeat", "3"}, kGraph);
