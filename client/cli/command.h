@@ -74,6 +74,7 @@ void RegisterReduceCommand(CLI::App& app, const SetBody& set_body);
 void RegisterBenchCommand(CLI::App& app, const SetBody& set_body);
 void RegisterConvertCommand(CLI::App& app, const SetBody& set_body);
 void RegisterFmtCommand(CLI::App& app, const SetBody& set_body);
+void RegisterOpsCommand(CLI::App& app, const SetBody& set_body);
 void RegisterDevicesCommand(CLI::App& app, const SetBody& set_body);
 void RegisterCacheCommand(CLI::App& app, const SetBody& set_body);
 void RegisterTensorsCommand(CLI::App& app, const SetBody& set_body);

@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   cli::RegisterBenchCommand(app, set_body);
   cli::RegisterConvertCommand(app, set_body);
   cli::RegisterFmtCommand(app, set_body);
+  cli::RegisterOpsCommand(app, set_body);
   cli::RegisterDevicesCommand(app, set_body);
   cli::RegisterCacheCommand(app, set_body);
   cli::RegisterTensorsCommand(app, set_body);

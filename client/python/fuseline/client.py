@@ -1,0 +1,344 @@
+"""The client of a server: compiles graphs, runs them there, keeps tensors there.
+
+    client = fuseline.connect("127.0.0.1:50061")
+    compiled = client.compile(text)
+    y = compiled(x, w)
+
+Wherever a graph is taken it may be a Graph, its text, or what compile gave; a fingerprint (32 bytes) stands for a
+graph that the server has compiled before. An unchanged graph costs a 32-byte question: the client remembers the
+fingerprints that the server answered, asks by them first, and sends the graph only where the server does not know it.
+
+Errors: fuseline.Error's classes, with the server's code, reason and details; docs/errors.md says what to do about each.
+Thread-safety: Client is thread-safe. Blocking: every call blocks until the answer, an error or the deadline. Processes
+made by fork need a client of their own. Tested by tests/python/test_client.py
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Union
+
+import grpc
+import numpy as np
+
+from fuseline import execute as execution
+from fuseline import protocol
+from fuseline import report as reports
+from fuseline.channel import Channel, ChannelOptions
+from fuseline.compiled import Compiled, compiled_from_response
+from fuseline.errors import Error, InternalError, InvalidArgumentError, make_error
+from fuseline.execute import ExecuteResult, Keep
+from fuseline.graph import Graph, as_graph
+from fuseline.report import CacheStats, Explanation, KeptTensor, ServerInfo
+from fuseline.spec import FingerprintMemory, Options, Spec, by_spec
+from fuseline.tensors import HostTensor, empty_like_proto, host_tensor
+
+GraphLike = Union[Graph, str, bytes, Compiled]
+
+# Fingerprints remembered.
+_MOST_REMEMBERED = 10_000
+# The server's bound on a batch.
+_MOST_BATCHED = 1000
+_FINGERPRINT_BYTES = 32
+
+
+class Client:
+    """Made by connect."""
+
+    def __init__(self, channel: Channel, target: str, options: Options, remember: bool) -> None:
+        self._channel = channel
+        self._memory = FingerprintMemory(_MOST_REMEMBERED if remember else 0)
+        self.target = target
+        """What graphs are compiled for where a call does not say; empty: the server chooses."""
+        self.options = options
+        """How graphs are compiled where a call does not say."""
+
+    @property
+    def address(self) -> str:
+        return self._channel.address
+
+    def __repr__(self) -> str:
+        return f"<fuseline client of {self.address}>"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    # --- Compiling ---
+
+    def compile(
+        self,
+        graph: GraphLike,
+        *,
+        symbols: Mapping[str, int] | None = None,
+        target: str | None = None,
+        options: Options | None = None,
+        include_source: bool = False,
+        omit_artifact: bool = False,
+        bypass_cache: bool = False,
+        deadline: float | None = None,
+    ) -> Compiled:
+        """Compiles, or finds in the server's cache.
+
+        `symbols`: a size for each symbolic dim. `omit_artifact`: leave kernels and launch plan on the server; then it can
+        run only there. `bypass_cache`: build anew and do not store. `deadline`: seconds for this call.
+        """
+        spec = self._spec(graph, symbols, target, options, bypass_cache)
+        request = protocol.message("CompileRequest")(omit_artifact=omit_artifact, include_source=include_source)
+        response, sent = by_spec(
+            spec, self._memory, request, lambda _: self._channel.unary("Compile", request, deadline)
+        )
+        return compiled_from_response(self, spec, response, sent)
+
+    def compile_batch(
+        self,
+        graphs: Sequence[GraphLike],
+        *,
+        symbols: Mapping[str, int] | None = None,
+        target: str | None = None,
+        options: Options | None = None,
+        include_source: bool = False,
+        omit_artifact: bool = False,
+        deadline: float | None = None,
+    ) -> list[Compiled | Error]:
+        """Compiles many graphs in parallel. Where one can't be compiled, its place holds the error."""
+        specs = [self._spec(graph, symbols, target, options, False) for graph in graphs]
+        results: dict[int, Compiled | Error] = {}
+        for first in range(0, len(specs), _MOST_BATCHED):
+            part = range(first, min(first + _MOST_BATCHED, len(specs)))
+
+            def attempt(timeout: float | None, part: range = part) -> None:
+                # A broken call is made again for what is not answered yet.
+                batch = protocol.message("BatchCompileRequest")()
+                places = [i for i in part if i not in results]
+                for i in places:
+                    entry = batch.requests.add(include_source=include_source, omit_artifact=omit_artifact)
+                    if specs[i].graph is None:
+                        entry.spec.fingerprint = specs[i].fingerprint
+                    else:
+                        specs[i].fill_graph(entry.spec)
+                for answer in self._channel.server_stream("BatchCompile", batch, timeout):
+                    if not 0 <= answer.index < len(places):
+                        continue
+                    place = places[answer.index]
+                    results[place] = self._batch_result(specs[place], answer)
+
+            self._channel.with_retries(attempt, deadline)
+        if len(results) != len(specs):
+            raise InternalError(f"the server left {len(specs) - len(results)} graphs of a batch unanswered")
+        return [results[i] for i in range(len(specs))]
+
+    def explain(
+        self,
+        graph: GraphLike,
+        *,
+        symbols: Mapping[str, int] | None = None,
+        target: str | None = None,
+        options: Options | None = None,
+        stages: bool = False,
+        key: bool = False,
+        deadline: float | None = None,
+    ) -> Explanation:
+        """The fusion report. `stages`: also what each stage of the compilation made; `key`: the fields of the fingerprint."""
+        spec = self._spec(graph, symbols, target, options, False)
+        request = protocol.message("ExplainRequest")(include_stages=stages, include_key=key)
+        response, sent = by_spec(
+            spec, self._memory, request, lambda _: self._channel.unary("Explain", request, deadline)
+        )
+        return Explanation(
+            reports.summary_from_proto(response.summary, sent),
+            reports.report_from_proto(response.report),
+            {stage.name: stage.text for stage in response.stages},
+            tuple(reports.KeyField(f.name, f.value, f.digest) for f in response.key_fields),
+        )
+
+    # --- Running ---
+
+    def execute(
+        self,
+        graph: GraphLike,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        *,
+        outputs: Sequence[str] = (),
+        keep: Mapping[str, Keep] | None = None,
+        device: int | None = None,
+        symbols: Mapping[str, int] | None = None,
+        target: str | None = None,
+        options: Options | None = None,
+        bypass_cache: bool = False,
+        deadline: float | None = None,
+    ) -> ExecuteResult:
+        """Compiles where needed, and runs on the server.
+
+        `inputs`: by name or by position; NumPy arrays, numbers, anything in the CPU's memory that speaks DLPack, or
+        kept tensors. `outputs`: the names of those to return; none: all that are not kept. `keep`: outputs that stay on
+        the server. `device`: an ordinal of server_info().devices; None: the server chooses.
+        """
+        spec = self._spec(graph, symbols, target, options, bypass_cache)
+        return execution.execute(self._channel, self._memory, spec, inputs, outputs, keep or {}, device, deadline)
+
+    # --- Tensors that stay on the server ---
+
+    def put_tensor(
+        self, tensor: Any, *, handle: str = "", lease: float = 0.0, deadline: float | None = None
+    ) -> KeptTensor:
+        """Keeps a tensor on the server. `lease`: seconds without use; 0: the server's default."""
+        host = self._host(tensor)
+        request = protocol.message("PutTensorRequest")
+
+        def messages() -> Iterator[Any]:
+            first = request()
+            first.header.handle = handle
+            first.header.dtype = host.dtype.number
+            first.header.shape.extend(host.shape)
+            if lease:
+                execution.set_duration(first.header.lease, lease)
+            yield first
+            yield from execution.chunks(request, host, "")
+
+        response = self._channel.with_retries(
+            lambda timeout: self._channel.stream("PutTensor", messages(), timeout), deadline
+        )
+        return KeptTensor(response.handle, host.dtype, host.shape, response.size_bytes, reports.seconds(response.lease))
+
+    def get_tensor(self, handle: str | KeptTensor, *, deadline: float | None = None) -> np.ndarray[Any, Any]:
+        request = protocol.message("GetTensorRequest")(handle=_handle(handle))
+
+        def attempt(timeout: float | None) -> np.ndarray[Any, Any]:
+            array = None
+            receiver = None
+            for message in self._channel.server_stream("GetTensor", request, timeout):
+                if receiver is None:
+                    array = empty_like_proto(message.header)
+                    receiver = execution.ChunkReceiver([("", array)])
+                else:
+                    receiver.add(message.chunk)
+            if receiver is None or array is None:
+                raise InternalError("the server sent no header")
+            receiver.check_complete()
+            return array
+
+        return self._channel.with_retries(attempt, deadline)
+
+    def delete_tensor(self, handle: str | KeptTensor, *, deadline: float | None = None) -> None:
+        self._channel.unary("DeleteTensor", protocol.message("DeleteTensorRequest")(handle=_handle(handle)), deadline)
+
+    def list_tensors(self, *, deadline: float | None = None) -> list[KeptTensor]:
+        """The tensors of this client's owner, by handle."""
+        response = self._channel.unary("ListTensors", protocol.message("ListTensorsRequest")(), deadline)
+        return [reports.kept_from_proto(tensor) for tensor in response.tensors]
+
+    # --- The server ---
+
+    def server_info(self, *, deadline: float | None = None) -> ServerInfo:
+        return reports.server_info_from_proto(
+            self._channel.unary("GetServerInfo", protocol.message("GetServerInfoRequest")(), deadline)
+        )
+
+    def cache_stats(self, *, deadline: float | None = None) -> CacheStats:
+        return reports.cache_stats_from_proto(
+            self._channel.unary("GetCacheStats", protocol.message("GetCacheStatsRequest")(), deadline)
+        )
+
+    # --- Inside ---
+
+    def _spec(
+        self,
+        graph: GraphLike,
+        symbols: Mapping[str, int] | None,
+        target: str | None,
+        options: Options | None,
+        bypass_cache: bool,
+    ) -> Spec:
+        if isinstance(graph, Compiled):
+            given = (symbols, target, options)
+            if given == (None, None, None) and not bypass_cache:
+                return graph.spec
+            base = graph.spec
+            return Spec(
+                base.graph,
+                None if base.graph is not None else base.fingerprint,
+                dict(symbols) if symbols is not None else base.symbols,
+                base.target if target is None else target,
+                base.options if options is None else options,
+                bypass_cache,
+            )
+        if isinstance(graph, bytes):
+            if len(graph) != _FINGERPRINT_BYTES:
+                raise InvalidArgumentError(
+                    f"a fingerprint has {_FINGERPRINT_BYTES} bytes, not {len(graph)}",
+                    reason="OPTION_INVALID",
+                    subject="fingerprint",
+                )
+            return Spec(None, graph, {}, "", self.options)
+        return Spec(
+            as_graph(graph),
+            None,
+            dict(symbols or {}),
+            self.target if target is None else target,
+            self.options if options is None else options,
+            bypass_cache,
+        )
+
+    def _batch_result(self, spec: Spec, answer: Any) -> Compiled | Error:
+        if answer.HasField("response"):
+            return compiled_from_response(self, spec, answer.response, spec.graph is not None)
+        failure = answer.failure
+        codes = {code.value[0]: code.name for code in grpc.StatusCode}
+        return make_error(
+            codes.get(failure.code, "UNKNOWN"), failure.message, reason=failure.reason, subject=failure.subject
+        )
+
+    @staticmethod
+    def _host(tensor: Any) -> HostTensor:
+        try:
+            return host_tensor(tensor)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(f"no tensor: {error}", reason="TENSOR_MISMATCH", subject="tensor") from None
+
+
+def _handle(handle: str | KeptTensor) -> str:
+    return handle.handle if isinstance(handle, KeptTensor) else handle
+
+
+def connect(
+    address: str | None = None,
+    *,
+    target: str = "",
+    options: Options | None = None,
+    deadline: float | None = 600.0,
+    max_attempts: int = 5,
+    initial_backoff: float = 0.1,
+    max_backoff: float = 5.0,
+    owner: str = "",
+    remember_fingerprints: bool = True,
+    max_message_bytes: int = 2**31 - 1,
+    credentials: grpc.ChannelCredentials | None = None,
+) -> Client:
+    """A client of the server at `address`: "HOST:PORT", "[::1]:PORT" or "unix:/path"; None: $FUSELINE_SERVER.
+
+    Does not wait for the server: a call that finds none raises UnavailableError. `target`: "cpu", "cuda:sm_90"; empty:
+    the server chooses. `deadline`: seconds for each call, all its attempts together; None: no limit. `max_attempts`: while
+    the server answers UNAVAILABLE, with waits from `initial_backoff` to `max_backoff` seconds. `owner`: whose kept
+    tensors the calls see. `credentials`: of gRPC's channel; None: plain text.
+    """
+    address = address if address is not None else os.environ.get("FUSELINE_SERVER", "")
+    if not address:
+        raise InvalidArgumentError(
+            "no address of a server: give one, or set FUSELINE_SERVER", reason="OPTION_INVALID", subject="address"
+        )
+    if max_attempts < 1 or initial_backoff < 0 or max_backoff < 0 or (deadline is not None and deadline < 0):
+        raise InvalidArgumentError(
+            "attempts must be at least 1, times not negative", reason="OPTION_INVALID", subject="options"
+        )
+    channel = Channel(
+        address,
+        ChannelOptions(deadline, max_attempts, initial_backoff, max_backoff, max_message_bytes, owner, credentials),
+    )
+    return Client(channel, target, options or Options(), remember_fingerprints)
