@@ -9,7 +9,7 @@ docs/python.md tells all of it.
 """
 
 from fuseline.client import Client, connect
-from fuseline.compiled import Compiled, Kernel, Signature
+from fuseline.compiled import Compiled, Kernel
 from fuseline.dtypes import DType
 from fuseline.errors import (
     AlreadyExistsError,
@@ -26,6 +26,7 @@ from fuseline.errors import (
 from fuseline.execute import ExecuteResult, Keep
 from fuseline.graph import Graph, TensorType, Value
 from fuseline.report import CacheStats, CompileSummary, Explanation, KeptTensor, Report, ServerInfo
+from fuseline.signature import Signature
 from fuseline.spec import Options
 
 __all__ = [

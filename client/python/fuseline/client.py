@@ -86,8 +86,8 @@ class Client:
     ) -> Compiled:
         """Compiles, or finds in the server's cache.
 
-        `symbols`: a size for each symbolic dim. `omit_artifact`: leave kernels and launch plan on the server; then it can
-        run only there. `bypass_cache`: build anew and do not store. `deadline`: seconds for this call.
+        `symbols`: a size for each symbolic dim. `omit_artifact`: leave kernels and launch plan on the server; then it
+        can run only there. `bypass_cache`: build anew and do not store. `deadline`: seconds for this call.
         """
         spec = self._spec(graph, symbols, target, options, bypass_cache)
         request = protocol.message("CompileRequest")(omit_artifact=omit_artifact, include_source=include_source)
@@ -145,7 +145,7 @@ class Client:
         key: bool = False,
         deadline: float | None = None,
     ) -> Explanation:
-        """The fusion report. `stages`: also what each stage of the compilation made; `key`: the fields of the fingerprint."""
+        """The fusion report. `stages`: also what each stage of the compilation made; `key`: the key's fields."""
         spec = self._spec(graph, symbols, target, options, False)
         request = protocol.message("ExplainRequest")(include_stages=stages, include_key=key)
         response, sent = by_spec(
@@ -324,9 +324,9 @@ def connect(
     """A client of the server at `address`: "HOST:PORT", "[::1]:PORT" or "unix:/path"; None: $FUSELINE_SERVER.
 
     Does not wait for the server: a call that finds none raises UnavailableError. `target`: "cpu", "cuda:sm_90"; empty:
-    the server chooses. `deadline`: seconds for each call, all its attempts together; None: no limit. `max_attempts`: while
-    the server answers UNAVAILABLE, with waits from `initial_backoff` to `max_backoff` seconds. `owner`: whose kept
-    tensors the calls see. `credentials`: of gRPC's channel; None: plain text.
+    the server chooses. `deadline`: seconds for each call, all its attempts together; None: no limit. `max_attempts`:
+    while the server answers UNAVAILABLE, with waits from `initial_backoff` to `max_backoff` seconds. `owner`: whose
+    kept tensors the calls see. `credentials`: of gRPC's channel; None: plain text.
     """
     address = address if address is not None else os.environ.get("FUSELINE_SERVER", "")
     if not address:

@@ -1,4 +1,4 @@
-"""A compiled graph: called like a function, it runs on the server.
+"""A compiled graph: called like a function, it runs on the server; launched, on this machine.
 
 Pipeline: CompileResponse -> Compiled -> arrays in, arrays out. Thread-safety: thread-safe. Errors: as Client. Tested by
 tests/python/test_client.py
@@ -7,6 +7,7 @@ tests/python/test_client.py
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +15,12 @@ from fuseline import protocol
 from fuseline.dtypes import DType
 from fuseline.errors import FailedPreconditionError, InvalidArgumentError
 from fuseline.report import CompileSummary, Explanation, Report, report_from_proto, summary_from_proto
+from fuseline.signature import Signature
 from fuseline.spec import Spec
 
 if TYPE_CHECKING:
     from fuseline.client import Client
-
-
-@dataclasses.dataclass(frozen=True)
-class Signature:
-    """An input or output, as who launches the artifact sees it."""
-
-    name: str
-    dtype: DType
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]  # in elements
-    alignment_bytes: int
+    from fuseline.launch import Device, Launcher
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +42,8 @@ class Compiled:
         self.report = report
         """The fusion report. Its values have canonical names (%v0, …); explain() has the graph's."""
         self._artifact = artifact
+        self._lock = threading.Lock()
+        self._launchers: dict[Device, Launcher] = {}
 
     @property
     def graph(self) -> Any:
@@ -114,9 +108,32 @@ class Compiled:
     # --- Running ---
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Runs on the server; inputs by position or by name. The output, or a tuple where there are several."""
+        """Runs on the server; inputs by position or by name. The output, or a tuple where there are several.
+
+        launch() runs it on this machine instead.
+        """
         outputs = tuple(self.client.execute(self, self._given(inputs, named)).outputs.values())
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def launcher(self, device: Device | None = None) -> Launcher:
+        """The artifact, loaded on a device of this machine: by default the CPU or the first GPU, as its target says.
+
+        Loaded once for each device. Raises FailedPreconditionError where the launch library or the device is missing.
+        """
+        from fuseline import launch
+
+        if device is None:
+            device = launch.device_for(self.target)
+        with self._lock:
+            found = self._launchers.get(device)
+            if found is None:
+                found = device.load(self.artifact(), self.fingerprint)
+                self._launchers[device] = found
+        return found
+
+    def launch(self, *inputs: Any, out: Any = None, stream: int | None = None, device: Device | None = None) -> Any:
+        """Runs on this machine, as Launcher.__call__; inputs by position."""
+        return self.launcher(device)(*inputs, out=out, stream=stream)
 
     def explain(self, *, stages: bool = False, key: bool = False) -> Explanation:
         return self.client.explain(self, stages=stages, key=key)

@@ -44,6 +44,8 @@ class TensorType:
         self.strides = None if strides is None else tuple(int(stride) for stride in strides)
         if self.strides is not None and len(self.strides) != len(self.shape):
             raise _structure_error("type", f"{len(self.shape)} dims, but {len(self.strides)} strides")
+        if self.strides is not None and self.strides == dense_strides(self.shape):
+            self.strides = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TensorType):
@@ -339,6 +341,19 @@ class Graph:
         return results[0] if count == 1 else node.results
 
 
+def dense_strides(shape: Sequence[Dim]) -> tuple[int, ...] | None:
+    """Those of a dense row-major tensor, in elements; None where a size is not known."""
+    strides: list[int] = []
+    step = 1
+    for i, size in reversed(list(enumerate(shape))):
+        strides.append(step)
+        if i > 0:  # the stride of the outermost dim is the last that matters
+            if isinstance(size, str):
+                return None
+            step *= size
+    return tuple(reversed(strides))
+
+
 def _structure_error(subject: str, message: str) -> InvalidArgumentError:
     prefix = f"node '{subject}': " if subject.startswith("%") else ""
     return InvalidArgumentError(prefix + message, reason="GRAPH_STRUCTURE", subject=subject)
@@ -353,7 +368,7 @@ def _plain_number(value: Any) -> Literal:
 
 
 def _attribute_value(name: str, value: Any, spec: op_table.Attribute | None) -> Any:
-    """One of int, float, bool, str, DType and lists of them: as the op table says, or as it looks where there is none."""
+    """One of int, float, bool, str, DType and lists of them: as the op table says, or else as it looks."""
     wanted = spec.type if spec is not None else ("dtype" if name == "dtype" else None)
     if wanted == "dtype":
         return DType.of(value)

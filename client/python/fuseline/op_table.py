@@ -1,7 +1,7 @@
 """The op table, as the build took it from the command line (`fuseline ops --json`).
 
-Without it, where the package was built apart from the project, graphs are checked by the server alone, and ops with several
-results need to be told so.
+Without it, where the package was built apart from the project, graphs are checked by the server alone, and ops with
+several results need to be told so.
 
 Pipeline: common/ir/ops -> fuseline ops --json (setup.py) -> _ops.json -> Graph. Thread-safety: immutable.
 """

@@ -1,7 +1,7 @@
-"""The messages and methods of fuseline.v1, made when first needed from the descriptors that the build put into the package.
+"""The messages and methods of fuseline.v1, made when first needed from descriptors that the build put into the package.
 
-Descriptors instead of generated modules: they work with every protobuf runtime from 3.20 on, whichever made them; and in a
-pool of their own, so that nothing clashes with another package's copy of google/rpc.
+Descriptors instead of generated modules: they work with every protobuf runtime from 3.20 on, whichever made them; and
+in a pool of their own, so that nothing clashes with another package's copy of google/rpc.
 
 Pipeline: proto/**/*.proto -> protoc (setup.py) -> _protocol.binpb -> messages. Thread-safety: thread-safe.
 """
