@@ -101,7 +101,11 @@ std::string OpText(const OpDef& op) {
     attributes.push_back(std::move(text));
   }
   std::string operands = absl::StrCat(op.min_operands);
-  if (op.max_operands != op.min_operands) absl::StrAppend(&operands, "-", op.max_operands);
+  if (op.max_operands < 0) {
+    operands += " or more";
+  } else if (op.max_operands != op.min_operands) {
+    absl::StrAppend(&operands, " to ", op.max_operands);
+  }
   return absl::StrCat(op.name, "  ", KindName(op.kind), ", ", operands, " -> ", op.results,
                       attributes.empty() ? "" : absl::StrCat("  {", absl::StrJoin(attributes, ", "), "}"), "\n");
 }

@@ -28,6 +28,7 @@ from fuseline.graph import Graph, TensorType, Value
 from fuseline.report import CacheStats, CompileSummary, Explanation, KeptTensor, Report, ServerInfo
 from fuseline.signature import Signature
 from fuseline.spec import Options
+from fuseline.traced_function import JitFunction, jit
 
 __all__ = [
     "AlreadyExistsError",
@@ -44,6 +45,7 @@ __all__ = [
     "Graph",
     "InternalError",
     "InvalidArgumentError",
+    "JitFunction",
     "Keep",
     "KeptTensor",
     "Kernel",
@@ -58,4 +60,5 @@ __all__ = [
     "UnimplementedError",
     "Value",
     "connect",
+    "jit",
 ]

@@ -164,9 +164,9 @@ class Graph:
         node.operands = tuple(o if isinstance(o, Value) else _plain_number(o) for o in operands)
         count = results if results is not None else 1
         if row is not None:
-            if not row.min_operands <= len(operands) <= row.max_operands:
-                least, most = row.min_operands, row.max_operands
-                takes = f"{least}" if least == most else f"{least} to {most}"
+            least, most = row.min_operands, row.max_operands
+            if len(operands) < least or 0 <= most < len(operands):
+                takes = f"{least}" if least == most else f"{least} to {most}" if most >= 0 else f"at least {least}"
                 raise _structure_error(where, f"{op}: takes {takes} operands, has {len(operands)}")
             if results is not None and results != row.results:
                 raise _structure_error(where, f"{op}: has {row.results} results, not {results}")

@@ -31,7 +31,7 @@ class Op:
     name: str
     kind: str
     min_operands: int
-    max_operands: int
+    max_operands: int  # -1: any number
     results: int
     attributes: Mapping[str, Attribute]
 
