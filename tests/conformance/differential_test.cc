@@ -1,10 +1,12 @@
 // Every engine against the reference interpreter on random graphs (tests/testing/random_graph.h), within bounds that a
 // running error analysis gives for each element (tests/testing/error_bounds.h).
 //   differential_test [--graphs=500] [--seed=1] [--engines=cpu,cpu_unfused] [--numerics=both|fused|eager]
-//       [--unfused_every=4] [--eager_bits] [--max_ops=40] [--threads=N] [--stop_on_first] [--reduce=8] [--case_dir=DIR]
+//       [--unfused_every=4] [--symbolic_every=8] [--eager_bits] [--max_ops=40] [--threads=N] [--stop_on_first]
+//       [--reduce=8] [--case_dir=DIR]
 //       [--print]
 // seed: of the first graph; the others have the next ones. unfused_every: of how many graphs one also runs on the
-// engines with a kernel for each op, which take long to compile. eager_bits: under numerics = eager the fused engine
+// engines with a kernel for each op, which take long to compile. symbolic_every: of how many graphs one also runs with
+// symbols for sizes of its inputs, at several sizes; 0: none. eager_bits: under numerics = eager the fused engine
 // must give the unfused one's bits. reduce: how many failing graphs are cut down and written as case files.
 // FUSELINE_DIFF_GRAPHS and FUSELINE_DIFF_SEED in the environment stand in for the first two. An engine without a device
 // is left out; where none is left, the test is skipped.
@@ -27,7 +29,9 @@
 #include "gtest/gtest.h"
 #include "server/reference/reference_interpreter.h"
 #include "tests/testing/differential.h"
+#include "tests/testing/error_bounds.h"
 #include "tests/testing/random_graph.h"
+#include "tests/testing/symbolic_graph.h"
 
 #ifndef FUSELINE_DIFF_ENGINES
 #define FUSELINE_DIFF_ENGINES "cpu,cpu_unfused"
@@ -45,6 +49,7 @@ struct Flags {
   std::string engines = FUSELINE_DIFF_ENGINES;
   std::string numerics = "both";
   int64_t unfused_every = 4;
+  int64_t symbolic_every = 8;
   int max_ops = RandomGraphOptions().max_ops;
   int threads = 0;
   int reduce = 8;
@@ -63,6 +68,8 @@ Flags& GlobalFlags() {
 struct Failure {
   uint64_t seed = 0;
   Mismatch mismatch;
+  std::optional<SymbolicGraph>
+      symbolic;  // where it fails with symbols only, with the binding that fails as the only one
 };
 
 absl::StatusOr<RandomGraph> MakeGraph(uint64_t seed) {
@@ -77,6 +84,25 @@ std::optional<std::vector<Tensor>> ReferenceValues(const GraphWithInputs& graph)
   return *std::move(values);
 }
 
+// The graph with symbols, at each of its bindings; `failing`: filled in where one fails.
+std::optional<Mismatch> CheckSymbolic(EngineSet& engines, const RandomGraph& random, CheckOptions check,
+                                      CheckCounts& counts, std::optional<SymbolicGraph>& failing) {
+  std::optional<SymbolicGraph> symbolic =
+      MakeSymbolic(random.graph, random.inputs, 4 * RandomGraphOptions().max_elements);
+  if (!symbolic.has_value()) return std::nullopt;
+  check.symbolic = &symbolic->graph;
+  for (SymbolicBinding& binding : symbolic->bindings) {
+    // An index that was in range may not be at this size, in a node that no output needs too.
+    if (!BoundErrors(binding.graph, binding.inputs, {}).ok()) continue;
+    std::optional<Mismatch> mismatch = CheckGraph(engines, binding.graph, binding.inputs, check, &counts);
+    ++counts.symbolic;
+    if (!mismatch.has_value()) continue;
+    failing = SymbolicGraph{symbolic->graph, {std::move(binding)}};
+    return mismatch;
+  }
+  return std::nullopt;
+}
+
 // A failing graph with all that is needed to look into it.
 std::string Describe(EngineSet& engines, const RandomGraph& random, const Failure& failure, bool reduce) {
   const Flags& flags = GlobalFlags();
@@ -85,6 +111,11 @@ std::string Describe(EngineSet& engines, const RandomGraph& random, const Failur
              " --graphs=1 --seed=", random.seed, " --max_ops=", flags.max_ops, " --unfused_every=1",
              flags.eager_bits ? " --eager_bits" : "", " --engines=", flags.engines,
              " --numerics=", NumericsName(failure.mismatch.numerics), "\n", PrintGraph(random.graph), "\n");
+  if (failure.symbolic.has_value()) {
+    const SymbolicBinding& binding = failure.symbolic->bindings.front();
+    StrAppend(&text, "with symbols:\n", PrintGraph(failure.symbolic->graph), "\nat\n", PrintGraph(binding.graph), "\n");
+    return text;
+  }
   if (!reduce) return text;
   CheckOptions check;
   check.engines = {failure.mismatch.engine};
@@ -164,7 +195,9 @@ TEST(DifferentialTest, EveryEngineAgreesWithTheReferenceOnRandomGraphs) {
       } else if (HasHalfValues(random->graph)) {
         check.numerics = {Numerics::kFused, Numerics::kEager};
       }
-      const std::optional<Mismatch> mismatch = CheckGraph(engines, random->graph, random->inputs, check, &counts);
+      std::optional<Mismatch> mismatch = CheckGraph(engines, random->graph, random->inputs, check, &counts);
+      if (!mismatch.has_value() && flags.symbolic_every > 0 && k % flags.symbolic_every == 0)
+        mismatch = CheckSymbolic(engines, *random, check, counts, failure.symbolic);
       if (!mismatch.has_value()) continue;
       failure.mismatch = *mismatch;
       if (flags.stop_on_first) stop = true;
@@ -174,6 +207,7 @@ TEST(DifferentialTest, EveryEngineAgreesWithTheReferenceOnRandomGraphs) {
     }
     const std::lock_guard<std::mutex> lock(mutex);
     total.runs += counts.runs;
+    total.symbolic += counts.symbolic;
     total.outputs += counts.outputs;
     total.checked_outputs += counts.checked_outputs;
   };
@@ -193,8 +227,8 @@ TEST(DifferentialTest, EveryEngineAgreesWithTheReferenceOnRandomGraphs) {
       ADD_FAILURE() << Describe(engines, *random, failure, described++ < flags.reduce);
     }
   }
-  std::cout << flags.graphs << " graphs, " << total.runs << " runs, " << total.outputs << " outputs, "
-            << failures.size() << " graphs failed\n";
+  std::cout << flags.graphs << " graphs, " << total.runs << " runs, " << total.outputs << " outputs, " << total.symbolic
+            << " sets of sizes of graphs with symbols, " << failures.size() << " graphs failed\n";
   // A bound that swallows everything would pass anything.
   if (total.outputs > 100) {
     EXPECT_GT(total.checked_outputs, 0.85 * static_cast<double>(total.outputs));
@@ -216,6 +250,8 @@ bool SetFlag(std::string_view argument) {
     flags.numerics = value;
   else if (name == "--unfused_every")
     flags.unfused_every = std::max(1ll, std::atoll(value.c_str()));
+  else if (name == "--symbolic_every")
+    flags.symbolic_every = std::max(0ll, std::atoll(value.c_str()));
   else if (name == "--max_ops")
     flags.max_ops = std::max(1, std::atoi(value.c_str()));
   else if (name == "--threads")

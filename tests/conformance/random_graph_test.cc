@@ -10,6 +10,7 @@
 #include "tests/testing/error_bounds.h"
 #include "tests/testing/random_graph.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/symbolic_graph.h"
 
 namespace fuseline::testing {
 namespace {
@@ -36,6 +37,28 @@ TEST(RandomGraphTest, TextFormReadsBackEqual) {
     ASSERT_OK(again.status());
     EXPECT_EQ(PrintGraph(*again), text);
   }
+}
+
+TEST(SymbolicGraphTest, ItsFirstBindingIsTheGraphItself) {
+  int symbolic = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    const absl::StatusOr<RandomGraph> random = MakeRandomGraph(seed);
+    ASSERT_OK(random.status());
+    const std::optional<SymbolicGraph> made = MakeSymbolic(random->graph, random->inputs, 1'000'000);
+    if (!made.has_value()) continue;
+    ++symbolic;
+    EXPECT_FALSE(made->graph.is_static());
+    ASSERT_GE(made->bindings.size(), 2u);
+    for (const SymbolicBinding& binding : made->bindings) {
+      EXPECT_TRUE(binding.graph.is_static());
+      for (size_t i = 0; i < binding.inputs.size(); ++i)
+        EXPECT_EQ(binding.inputs[i].shape(), binding.graph.type(binding.graph.inputs[i]).shape());
+    }
+    for (size_t v = 0; v < random->graph.values.size(); ++v) {
+      EXPECT_EQ(made->bindings[0].graph.values[v].type.shape(), random->graph.values[v].type.shape());
+    }
+  }
+  EXPECT_GT(symbolic, 50);
 }
 
 TEST(RandomGraphTest, EveryOpDTypeAndRankOccurs) {

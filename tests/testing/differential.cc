@@ -100,6 +100,7 @@ bool HasHalfValues(const Graph& graph) {
 
 std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs,
                                    const CheckOptions& check, CheckCounts* counts) {
+  const Graph& given = check.symbolic != nullptr ? *check.symbolic : graph;
   for (const Numerics numerics : check.numerics) {
     CompileOptions options;
     options.numerics = numerics;
@@ -118,7 +119,7 @@ std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const
     }
     std::map<EngineKind, Outputs> results;
     for (const EngineKind engine : check.engines) {
-      absl::StatusOr<Outputs> got = engines.Run(engine, graph, inputs, options);
+      absl::StatusOr<Outputs> got = engines.Run(engine, given, inputs, options);
       if (!got.ok()) return failed(engine, got.status().ToString());
       if (counts != nullptr) ++counts->runs;
       if (got->size() != want->size())
@@ -131,7 +132,7 @@ std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const
                                " of ", c.elements, " elements)")};
       }
       if (check.run_twice) {
-        const absl::StatusOr<Outputs> again = engines.Run(engine, graph, inputs, options);
+        const absl::StatusOr<Outputs> again = engines.Run(engine, given, inputs, options);
         if (!again.ok()) return failed(engine, again.status().ToString());
         for (size_t i = 0; i < got->size(); ++i) {
           const std::string difference = FirstBitDifference((*got)[i], (*again)[i]);

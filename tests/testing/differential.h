@@ -24,13 +24,15 @@ struct Mismatch {
 struct CheckOptions {
   std::vector<EngineKind> engines;
   std::vector<Numerics> numerics = {Numerics::kFused};
-  bool run_twice = false;   // the same artifact must give the same bits
+  bool run_twice = false;           // the same artifact must give the same bits
+  const Graph* symbolic = nullptr;  // given to the engines in place of the graph, which is it at the inputs' sizes
   bool eager_bits = false;  // under numerics = eager, fused and unfused must give the same bits, whatever the ops
 };
 
 // What was looked at, so that a test which compares nothing is noticed.
 struct CheckCounts {
   int64_t runs = 0;
+  int64_t symbolic = 0;  // bindings of graphs with symbols
   int64_t outputs = 0;
   double checked_outputs = 0;  // outputs weighted with the share of their elements that are compared in earnest
 };

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "common/ir/verify_graph.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 #include "common/status/str_cat.h"
@@ -23,6 +24,14 @@ constexpr std::pair<EngineKind, std::string_view> kNames[] = {{EngineKind::kRefe
 
 bool IsCuda(EngineKind kind) { return kind == EngineKind::kCuda || kind == EngineKind::kCudaUnfused; }
 bool IsCudaHost(EngineKind kind) { return kind == EngineKind::kCudaHost || kind == EngineKind::kCudaHostUnfused; }
+
+absl::StatusOr<Graph> AtSizesOf(const Graph& graph, const std::vector<Tensor>& inputs) {
+  if (graph.is_static()) return graph;
+  std::vector<Shape> shapes;
+  for (const Tensor& tensor : inputs) shapes.push_back(tensor.shape());
+  FUSELINE_ASSIGN_OR_RETURN(const SymbolSizes sizes, SolveSymbols(graph, shapes));
+  return BindSymbols(graph, sizes);
+}
 
 }  // namespace
 
@@ -71,11 +80,12 @@ Target EngineSet::TargetOf(EngineKind kind) const {
 
 absl::StatusOr<std::vector<Tensor>> EngineSet::Run(EngineKind kind, const Graph& graph,
                                                    const std::vector<Tensor>& inputs, CompileOptions options) {
-  if (kind == EngineKind::kReference) return reference::Interpret(graph, inputs, options);
-  if (IsCudaHost(kind)) {
+  if (kind == EngineKind::kReference || IsCudaHost(kind)) {
+    FUSELINE_ASSIGN_OR_RETURN(const Graph bound, AtSizesOf(graph, inputs));
+    if (kind == EngineKind::kReference) return reference::Interpret(bound, inputs, options);
     FUSELINE_RETURN_IF_ERROR(host_cuda_.status());
     options.fuse = !IsUnfused(kind);
-    return (*host_cuda_)->Run(graph, inputs, options);
+    return (*host_cuda_)->Run(bound, inputs, options);
   }
   CompileRequest request;
   request.graph = graph;

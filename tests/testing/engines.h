@@ -35,7 +35,8 @@ class EngineSet {
 
   // OK, or why the machine can't run it.
   absl::Status CanRun(EngineKind kind) const;
-  // The outputs in the graph's order. `options.fuse` is set from `kind`. Errors: those of the engine.
+  // The outputs in the graph's order. `graph`: verified; symbols get their sizes from the inputs. `options.fuse` is set
+  // from `kind`. Errors: those of the engine.
   absl::StatusOr<std::vector<Tensor>> Run(EngineKind kind, const Graph& graph, const std::vector<Tensor>& inputs,
                                           CompileOptions options);
   // For `verify` and case files: the target of the kind.
