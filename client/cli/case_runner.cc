@@ -6,23 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/json_output.h"
 #include "common/case_file/case_file.h"
-#include "common/ir/op_table.h"
 #include "common/ir/text_form.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 
 namespace fuseline::cli {
 namespace {
-
-// The op that keeps the graph from being run; the subject of the error where every op is known.
-std::string UnsupportedOp(const Graph& graph, const absl::Status& status) {
-  for (const Node& node : graph.nodes) {
-    const OpDef* def = FindOp(node.op);
-    if (def != nullptr && def->kind == OpKind::kUnsupported) return node.op;
-  }
-  const std::string subject = GetErrorSubject(status);
-  return subject.empty() ? "other" : subject;
-}
 
 // The comparisons of all outputs, in the file's order.
 absl::StatusOr<std::vector<OutputComparison>> RunAndCompare(Backend& backend, const CompileSpec& spec,
@@ -106,7 +95,8 @@ CaseOutcome RunCase(Backend& backend, const std::string& path, const Target& tar
   const bool wants_unimplemented = c->error.has_value() && c->error->code == absl::StatusCode::kUnimplemented;
   if (absl::IsUnimplemented(status) && !wants_unimplemented) {
     outcome.verdict = CaseOutcome::Verdict::kSkip;
-    outcome.skipped_op = spec.graph != nullptr ? UnsupportedOp(*spec.graph, status) : "other";
+    const std::string subject = GetErrorSubject(status);
+    outcome.skipped_for = subject.empty() ? "other" : subject;
     outcome.detail = std::string(status.message());
     return outcome;
   }

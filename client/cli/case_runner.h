@@ -16,8 +16,8 @@ struct CaseOutcome {
   enum class Verdict { kPass, kFail, kSkip } verdict = Verdict::kFail;
   std::string path;
   std::string name;
-  std::string detail;                     // the first mismatch, the error, or what is not supported yet
-  std::string skipped_op;                 // kSkip: the op
+  std::string detail;                     // the first mismatch, the error, or what is not supported
+  std::string skipped_for;                // kSkip, what the server can't compile: the subject of its error
   std::vector<OutputComparison> outputs;  // where the case ran
 };
 

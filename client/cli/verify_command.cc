@@ -115,7 +115,7 @@ class CasePool {
   std::vector<bool> done_ ABSL_GUARDED_BY(mutex_);
 };
 
-// "not yet runnable: 41 (matmul 20, concat 12)", the most frequent first.
+// "not supported: 41 (matmul 20, concat 12)", the most frequent first.
 std::string SkipText(const std::map<std::string, int>& skipped) {
   std::vector<std::pair<int, std::string>> counts;
   int total = 0;
@@ -126,7 +126,7 @@ std::string SkipText(const std::map<std::string, int>& skipped) {
   std::sort(counts.begin(), counts.end());
   std::vector<std::string> parts;
   for (const auto& [count, op] : counts) parts.push_back(absl::StrCat(op, " ", -count));
-  return absl::StrCat("not yet runnable: ", total, " (", absl::StrJoin(parts, ", "), ")");
+  return absl::StrCat("not supported: ", total, " (", absl::StrJoin(parts, ", "), ")");
 }
 
 Json OutcomeJson(const CaseOutcome& outcome) {
@@ -136,7 +136,7 @@ Json OutcomeJson(const CaseOutcome& outcome) {
           {"name", outcome.name},
           {"verdict", VerdictName(outcome.verdict)},
           {"detail", outcome.detail},
-          {"skipped_op", outcome.skipped_op},
+          {"skipped_for", outcome.skipped_for},
           {"outputs", std::move(outputs)}};
 }
 
@@ -150,7 +150,7 @@ absl::StatusOr<int> RunVerify(const VerifyFlags& flags, CommandContext& context)
   CasePool pool(*backend, paths, target, flags.compile);
   pool.Run(flags.jobs, [&](size_t i, const CaseOutcome& outcome) {
     ++counts[static_cast<int>(outcome.verdict)];
-    if (outcome.verdict == CaseOutcome::Verdict::kSkip) ++skipped[outcome.skipped_op];
+    if (outcome.verdict == CaseOutcome::Verdict::kSkip) ++skipped[outcome.skipped_for];
     if (context.json()) {
       cases.push_back(OutcomeJson(outcome));
     } else if (!flags.quiet || outcome.verdict == CaseOutcome::Verdict::kFail) {

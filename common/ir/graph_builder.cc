@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<ValueId>> GraphBuilder::Append(Node node, std::string
 
 absl::StatusOr<ValueId> GraphBuilder::Add(std::string_view op, absl::Span<const Operand> operands, AttrMap attrs) {
   const OpDef* def = FindOp(op);
-  if (def != nullptr && def->kind != OpKind::kUnsupported && def->results != 1) {
+  if (def != nullptr && def->results != 1) {
     return InvalidArgument(ErrorReason::kGraphStructure, "", StrCat(op, ": gives ", def->results, " results, not one"));
   }
   FUSELINE_ASSIGN_OR_RETURN(const std::vector<ValueId> results, AddNode(op, operands, std::move(attrs)));

@@ -36,7 +36,6 @@ const Table& GetTable() {
     ops::AddRandomRows(table->rows);
     ops::AddResizeRow(table->rows);
     ops::AddQuantizationRows(table->rows);
-    ops::AddUnsupportedRows(table->rows);
     for (const OpDef& row : table->rows) {
       table->sorted.push_back(&row);
       table->by_name.emplace(row.name, &row);

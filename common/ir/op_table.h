@@ -32,7 +32,6 @@ enum class OpKind : uint8_t {
   kContraction,  // sums of products: matmul, linear, einsum, conv, conv_transpose
   kWindow,       // reductions over sliding windows: pooling
   kComposite,    // decomposed into other ops: `decompose`
-  kUnsupported,  // known to docs/ir.md, not built yet: verifies as UNIMPLEMENTED
 };
 
 enum class AttrType : uint8_t {
@@ -98,7 +97,7 @@ using Decomposition = absl::StatusOr<std::vector<ValueId>> (*)(GraphBuilder& bui
 
 struct OpDef {
   const char* name = nullptr;
-  OpKind kind = OpKind::kUnsupported;
+  OpKind kind = OpKind::kComposite;
   int min_operands = 0;
   int max_operands = 0;
   int results = 1;

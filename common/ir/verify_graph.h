@@ -1,7 +1,6 @@
 // Checks a graph, resolves its ops, fills in attribute defaults and infers every value's type.
 // Pipeline: Graph (parsed) -> VerifyGraph -> Graph (verified). Linear in the graph; no recursion.
-// Errors: INVALID_ARGUMENT (names the node or input), UNIMPLEMENTED (an op of docs/ir.md that is not built yet; names
-// it).
+// Errors: INVALID_ARGUMENT (names the node or input), UNIMPLEMENTED (another op set version).
 #pragma once
 
 #include <map>

@@ -117,7 +117,6 @@ absl::Status CheckNodeStructure(Node& node) {
   node.def = FindOp(node.op);
   if (node.def == nullptr) return StructureError("unknown op");
   const OpDef& def = *node.def;
-  if (def.kind == OpKind::kUnsupported) return Unimplemented("", "this op is not supported yet");
   FUSELINE_RETURN_IF_ERROR(CheckOperandCount(node, def));
   if (static_cast<int64_t>(node.results.size()) != def.results) {
     return StructureError(StrCat("gives ", CountText(def.results, "result"), ", not ", node.results.size()));

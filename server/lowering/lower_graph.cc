@@ -64,11 +64,10 @@ class Lowering : public LoweringContext {
         return LowerContraction(*this, id);
       case OpKind::kWindow:
         return LowerWindow(*this, id);
-      case OpKind::kComposite:
-      case OpKind::kUnsupported:
+      case OpKind::kComposite:  // decomposed before
         break;
     }
-    return Unimplemented(graph_.NodeName(id), absl::StrCat("op '", node.op, "' is not implemented in this version"));
+    return Internal(absl::StrCat("node '", graph_.NodeName(id), "': op '", node.op, "' has no lowering"));
   }
 
   absl::Status LowerPointwise(NodeId id) {

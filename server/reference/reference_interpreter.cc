@@ -101,10 +101,8 @@ absl::StatusOr<std::vector<Array>> Evaluate(const OpContext& context, const std:
       return one(EvaluateContraction(context, operands));
     case OpKind::kWindow:
       return EvaluateWindow(context, operands);
-    case OpKind::kUnsupported:
-      break;
   }
-  return Unimplemented("", absl::StrCat("op '", context.node.op, "' has no reference"));
+  return Internal(absl::StrCat("op '", context.node.op, "' has no reference"));
 }
 
 absl::StatusOr<std::vector<Tensor>> Run(const Graph& graph, const std::vector<Tensor>& inputs,

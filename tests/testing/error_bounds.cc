@@ -319,8 +319,6 @@ absl::StatusOr<std::vector<Shadow>> NodeShadows(const Context& context, const st
       }
       return results;
     }
-    case OpKind::kUnsupported:
-      break;
   }
   return Internal(StrCat("error bounds: no rule for the op '", context.node.op, "'"));
 }

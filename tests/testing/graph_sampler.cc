@@ -313,8 +313,6 @@ absl::Status GraphSampler::AddOp(const OpDef& def) {
       return AddWindow(def);
     case OpKind::kLayout:
       return AddLayout(def);
-    case OpKind::kUnsupported:
-      break;
   }
   return Internal(StrCat("random graph: op '", def.name, "' can't be compiled"));
 }

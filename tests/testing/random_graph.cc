@@ -22,9 +22,6 @@ constexpr Share kShares[] = {{OpKind::kPointwise, 46}, {OpKind::kView, 13},     
                              {OpKind::kWindow, 3},     {OpKind::kContraction, 5}, {OpKind::kOrdered, 3},
                              {OpKind::kCreation, 4}};
 
-// Ops with a row that cannot be compiled yet.
-bool IsAwaited(const OpDef& op) { return op.kind == OpKind::kUnsupported; }
-
 // Ops that graphs are full of, drawn more often than an equal share among a hundred pointwise ops gives.
 const std::vector<std::string_view> kFrequent = {"add",  "mul",     "sub", "div",  "where",
                                                  "cast", "maximum", "exp", "relu", "neg"};
@@ -50,7 +47,7 @@ std::vector<const OpDef*> RandomGraphOps() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : AllOps()) {
     const std::string_view name = op->name;
-    if (!IsAwaited(*op) && name != "widen" && name != "narrow" && name != "philox") ops.push_back(op);
+    if (name != "widen" && name != "narrow" && name != "philox") ops.push_back(op);
   }
   return ops;
 }

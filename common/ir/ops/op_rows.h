@@ -24,7 +24,6 @@ void AddLossRows(std::vector<OpDef>& rows);
 void AddRandomRows(std::vector<OpDef>& rows);
 void AddResizeRow(std::vector<OpDef>& rows);
 void AddQuantizationRows(std::vector<OpDef>& rows);
-void AddUnsupportedRows(std::vector<OpDef>& rows);
 
 // A pointwise row. `operands` is exact.
 inline OpDef PointwiseRow(const char* name, int operands, TypeRule infer, ScalarRule scalar,

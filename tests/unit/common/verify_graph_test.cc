@@ -111,19 +111,6 @@ TEST(VerifyGraphTest, ReasonsTellStructureFromTypes) {
   EXPECT_EQ(GetErrorReason(ParseGraph(WithStatements("%r = add(x, h)")).status()), ErrorReason::kGraphTypeMismatch);
 }
 
-TEST(VerifyGraphTest, OpThatIsNotBuiltYetIsUnimplemented) {
-  int unsupported = 0;
-  for (const OpDef* def : AllOps()) {
-    if (def->kind != OpKind::kUnsupported) continue;
-    ++unsupported;
-    const absl::StatusOr<Graph> graph = ParseGraph(WithStatements(absl::StrCat("%r = ", def->name, "(x)")));
-    EXPECT_THAT(graph, StatusIs(absl::StatusCode::kUnimplemented,
-                                absl::StrCat("node '%r': ", def->name, ": this op is not supported yet")));
-    EXPECT_EQ(GetErrorReason(graph.status()), ErrorReason::kUnsupported);
-  }
-  if (unsupported == 0) GTEST_SKIP() << "every op is built";
-}
-
 TEST(VerifyGraphTest, NumbersAndEmptyListsAreNormalised) {
   const absl::StatusOr<Graph> graph =
       ParseGraph(WithStatements("%a = leaky_relu(x) {slope = 1}\n %r = sum(%a) {dims = []}"));
