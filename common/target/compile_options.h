@@ -11,7 +11,7 @@ namespace fuseline {
 
 enum class Numerics : uint8_t {
   kFused = 1,  // 16-bit floats are rounded only where they are stored or cast
-  kEager = 2,  // rounded after every op, as op-by-op execution does
+  kEager = 2,  // rounded after every op, and combined in an order of the op's own: the bits of op-by-op execution
 };
 
 struct CompileOptions {

@@ -99,6 +99,9 @@ class BodyBuilder {
 
   absl::StatusOr<KernelBody> Build() {
     RefineLoops(program_, group_, body_.extents, body_.reduced);
+    for (size_t i = 0; i < group_.domain.size(); ++i) {
+      if (group_.domain[i] != 1) body_.inner = group_.reduced[i];
+    }
     std::vector<IndexExpr> vars = lowering::IdentityIndex(body_.extents);
     full_position_ = Flatten(vars, body_.extents);
     std::vector<IndexExpr> row_vars;
@@ -356,6 +359,7 @@ class BodyBuilder {
     reduction.kind = n.reduction;
     reduction.value = value;
     reduction.type = body_.instrs[static_cast<size_t>(value)].scalar.type;
+    reduction.accumulation = n.accumulation;
     if (reduction.returns_index()) {
       BodyInstr arg;
       arg.kind = BodyInstr::Kind::kIndex;
@@ -370,8 +374,23 @@ class BodyBuilder {
     result.reduction = static_cast<int32_t>(body_.reductions.size() - 1);
     result.hint = n.label;
     int32_t id = Add(std::move(result));
+    if (n.accumulation == lowering::Accumulation::kChained) id = WithoutNegativeZero(id, reduction.type);
     if (n.round_result != DType::kInvalid) id = Round(id, n.round_result);
     return id;
+  }
+
+  // Tiles of some sizes add zeros past the end of a sum, which turns a -0.0 that products below the least number left
+  // into +0.0; now all do.
+  int32_t WithoutNegativeZero(int32_t value, DType type) {
+    BodyInstr zero;
+    zero.scalar.type = type;
+    zero.scalar.constant.kind = Literal::Kind::kFloat;
+    BodyInstr sum;
+    sum.scalar.op = ScalarOp::kAdd;
+    sum.scalar.type = type;
+    sum.scalar.args[0] = value;
+    sum.scalar.args[1] = Add(std::move(zero));
+    return Add(std::move(sum));
   }
 
   int32_t Param(TensorId t, bool written) {
@@ -469,6 +488,12 @@ int64_t KernelBody::reduced_count() const {
   return n;
 }
 bool KernelBody::has_reduced() const { return !reductions.empty(); }
+lowering::Accumulation KernelBody::accumulation() const {
+  for (const BodyReduction& r : reductions) {
+    if (r.accumulation != lowering::Accumulation::kFree) return r.accumulation;
+  }
+  return lowering::Accumulation::kFree;
+}
 std::vector<int32_t> KernelBody::row_vars() const {
   std::vector<int32_t> out;
   for (size_t i = 0; i < extents.size(); ++i) {
@@ -647,6 +672,32 @@ void CollapseLoops(KernelBody& body) {
   }
 }
 
+void FlattenReducedLoops(KernelBody& body) {
+  if (body.reduced_vars().size() < 2) return;
+  const int64_t count = body.reduced_count();
+  std::vector<IndexExpr> values(body.extents.size());
+  std::vector<int64_t> extents;
+  Shape reduced_shape;
+  for (size_t i = 0; i < body.extents.size(); ++i) {
+    if (body.reduced[i]) {
+      reduced_shape.push_back(body.extents[i]);
+    } else {
+      values[i] = IndexExpr::Var(static_cast<int32_t>(extents.size()));
+      extents.push_back(body.extents[i]);
+    }
+  }
+  std::vector<bool> reduced(extents.size(), false);
+  const IndexExpr position = IndexExpr::Var(static_cast<int32_t>(extents.size()));
+  extents.push_back(count);
+  reduced.push_back(true);
+  const std::vector<IndexExpr> at = Unflatten(position, reduced_shape, extents);
+  size_t next = 0;
+  for (size_t i = 0; i < body.extents.size(); ++i) {
+    if (body.reduced[i]) values[i] = at[next++];
+  }
+  SubstituteLoops(body, values, std::move(extents), std::move(reduced));
+}
+
 void RemoveDeadCode(KernelBody& body) {
   std::vector<bool> live(body.instrs.size(), false);
   const auto mark = [&](int32_t id) { live[static_cast<size_t>(id)] = true; };
@@ -737,7 +788,8 @@ std::string PrintKernelBody(const KernelBody& body) {
         absl::StrAppend(&out, "index ", instr.offset.ToString());
         break;
       case BodyInstr::Kind::kReduction:
-        absl::StrAppend(&out, "reduce s", body.reductions[static_cast<size_t>(instr.reduction)].value);
+        absl::StrAppend(&out, "reduce s", body.reductions[static_cast<size_t>(instr.reduction)].value,
+                        lowering::AccumulationName(body.reductions[static_cast<size_t>(instr.reduction)].accumulation));
         break;
       case BodyInstr::Kind::kOp:
         absl::StrAppend(&out, ScalarOpName(instr.scalar.op));

@@ -57,6 +57,7 @@ struct BodyReduction {
   int32_t arg = -1;              // kArgmax, kArgmin: the i64 position
   DType type = DType::kInvalid;  // of `value`
   int32_t pass = 0;
+  lowering::Accumulation accumulation = lowering::Accumulation::kFree;  // kChained: `value` is the product of two
   bool returns_index() const { return kind == ReductionKind::kArgmax || kind == ReductionKind::kArgmin; }
 };
 
@@ -92,10 +93,13 @@ struct KernelBody {
   std::vector<BodyStore> stores;
   std::optional<BodyBound> bound;
   std::optional<BodyOrdered> ordered;
+  bool inner = false;  // the reduced loops lie within the kept ones: the last dim that is not 1 is reduced
   int32_t passes = 0;  // over the row; 0: everything is per row (or pointwise without reduced loops)
   int64_t row_count() const;
   int64_t reduced_count() const;
   bool has_reduced() const;
+  // kFree unless some reduction says otherwise; reductions of both other kinds never share a body.
+  lowering::Accumulation accumulation() const;
   std::vector<int32_t> row_vars() const;
   std::vector<int32_t> reduced_vars() const;
 };
@@ -122,6 +126,8 @@ std::vector<bool> DependsOnLoop(const KernelBody& body, int32_t var);
 void AssignPasses(KernelBody& body);
 // Drops extents of 1 and merges neighbouring loops of one kind wherever every index allows it.
 void CollapseLoops(KernelBody& body);
+// Makes the reduced loops one, in row-major order.
+void FlattenReducedLoops(KernelBody& body);
 // Drops instructions and parameters that nothing uses.
 void RemoveDeadCode(KernelBody& body);
 // Renumbers the loop variables: the new variable i is the old order[i].

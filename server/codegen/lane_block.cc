@@ -122,6 +122,11 @@ std::string StatementEmitter::DefineLane(int32_t instr, const std::string& lane)
 std::string StatementEmitter::Accumulate(int32_t reduction, const std::string& acc, const std::string& acc_at,
                                          const Outside& outside) {
   const BodyReduction& r = body_.reductions[static_cast<size_t>(reduction)];
+  if (r.accumulation == lowering::Accumulation::kChained) {
+    const ScalarInstr& product = body_.instrs[static_cast<size_t>(r.value)].scalar;
+    return absl::StrCat(acc, " = ", printer_.Function(absl::StrCat("fl_chain_", std::string(DTypeName(r.type)))), "(",
+                        Use(product.args[0], outside), ", ", Use(product.args[1], outside), ", ", acc, ");");
+  }
   const std::string value = Use(r.value, outside);
   if (!r.returns_index()) return absl::StrCat(acc, " = ", printer_.Combine(r.kind, r.type, acc, value), ";");
   const std::string at = Use(r.arg, outside);

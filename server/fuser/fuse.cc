@@ -203,6 +203,13 @@ class Fuser {
     return out;
   }
 
+  // Whether the reduction is computed in tiles, and so keeps its loops for itself. Under numerics = eager its order
+  // says.
+  static bool GoesByTiles(const LoopNode& n) {
+    if (n.accumulation != lowering::Accumulation::kFree) return n.accumulation == lowering::Accumulation::kChained;
+    return SidesOf(n).is_contraction();
+  }
+
   // A new group runs after those that it reads from. What is made of inputs alone comes before everything, and so does
   // not keep its readers from joining the groups of their other operands.
   void StartGroup(LoopNodeId v, int32_t after) {
@@ -219,7 +226,8 @@ class Fuser {
     g.is_reduction = n.is_reduction();
     g.rows = n.is_reduction() ? ElementCount(n.kept_shape()) : ElementCount(n.domain);
     g.count = ElementCount(n.domain);
-    g.split = g.is_reduction && NeedsSplit(g);
+    // What is chained has no pieces.
+    g.split = g.is_reduction && n.accumulation != lowering::Accumulation::kChained && NeedsSplit(g);
   }
 
   // Whether whole rows leave most of the machine idle. Columns (reduced dim not innermost) are served in tiles of
@@ -241,7 +249,7 @@ class Fuser {
 
   void AddMember(LoopNodeId v, int32_t g) {
     OpenGroup& group = groups_[static_cast<size_t>(g)];
-    group.is_contraction = group.is_contraction || SidesOf(node(v)).is_contraction();
+    group.is_contraction = group.is_contraction || GoesByTiles(node(v));
     group_of_[static_cast<size_t>(v)] = g;
     group.nodes.push_back(v);
     bool after = false;
@@ -305,7 +313,7 @@ class Fuser {
   bool JoinReduction(LoopNodeId v, int32_t g, std::string& reason) {
     OpenGroup& group = groups_[static_cast<size_t>(g)];
     const LoopNode& n = node(v);
-    if (group.is_contraction || (group.is_reduction && SidesOf(n).is_contraction()))
+    if (group.is_contraction || (group.is_reduction && GoesByTiles(n)))
       return Refuse(reason, "a contraction shares its loops with no other reduction");
     if (ElementCount(n.domain) == group.count && group.count != 0) {
       const bool same =

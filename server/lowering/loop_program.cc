@@ -173,6 +173,18 @@ Shape LoopNode::kept_shape() const {
   return s;
 }
 
+const char* AccumulationName(Accumulation accumulation) {
+  switch (accumulation) {
+    case Accumulation::kFree:
+      break;
+    case Accumulation::kByShape:
+      return ", ordered by shape";
+    case Accumulation::kChained:
+      return ", chained";
+  }
+  return "";
+}
+
 DType ReductionResultType(const LoopNode& node) {
   if (node.reduction == ReductionKind::kArgmax || node.reduction == ReductionKind::kArgmin) return DType::kI64;
   return node.body[static_cast<size_t>(node.result)].type;
@@ -207,7 +219,8 @@ std::string PrintLoopProgram(const LoopProgram& program) {
     absl::StrAppend(&out, "]", t.output >= 0 ? absl::StrCat(" -> out", t.output) : "", "\n");
     for (size_t i = 0; i < n.body.size(); ++i) absl::StrAppend(&out, PrintInstr(program, n, i), "\n");
     if (n.is_reduction()) {
-      absl::StrAppend(&out, "    ", ReductionName(n.reduction), " of s", n.result, "\n");
+      absl::StrAppend(&out, "    ", ReductionName(n.reduction), " of s", n.result, AccumulationName(n.accumulation),
+                      "\n");
     } else if (n.kind == LoopNode::Kind::kScan) {
       absl::StrAppend(&out, "    scan ", ReductionName(n.reduction), " of s", n.result, "\n");
     } else if (n.kind == LoopNode::Kind::kSort) {

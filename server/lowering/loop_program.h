@@ -62,6 +62,15 @@ struct IndexCheck {
   NodeId source = kNoNode;  // whose name `node` is
 };
 
+// In which order a reduction combines. What does not show in the bits (integers, amax, any) is free in any case.
+enum class Accumulation : uint8_t {
+  kFree,     // as its kernel likes
+  kByShape,  // numerics = eager: as the node's own domain and kind say, whatever the kernel (codegen's partial sums)
+  // numerics = eager, products of two factors: one after the other from 0, each product and addition one fma where the
+  // target has it. What tiles do, of whatever size.
+  kChained,
+};
+
 struct LoopNode {
   enum class Kind : uint8_t {
     kPointwise,
@@ -79,6 +88,7 @@ struct LoopNode {
   std::vector<int32_t> values;    // i64 instructions that the inputs after them use as positions
   int32_t result = -1;            // the instruction whose value is stored or reduced
   ReductionKind reduction = ReductionKind::kNone;
+  Accumulation accumulation = Accumulation::kFree;  // kReduction
   IndexExpr arg_index;  // kArgmax, kArgmin (scans too): the position to return, over the loop variables
   TensorId into = -1;   // kScatter: a computed tensor of the result's shape, whose memory it takes over
   // kScatter: where each is written to, over the loop variables and values. kScan: the same, if not at its own place.
@@ -119,6 +129,9 @@ struct LoopProgram {
 absl::Status VerifyLoopProgram(const LoopProgram& program);
 // Readable text, for golden files and `--emit loops`.
 std::string PrintLoopProgram(const LoopProgram& program);
+
+// ", chained": for texts; nothing for kFree.
+const char* AccumulationName(Accumulation accumulation);
 
 // The type of a reduction's result before it is stored: i64 for argmax and argmin, else the reduced value's type.
 DType ReductionResultType(const LoopNode& node);

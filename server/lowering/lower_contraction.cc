@@ -23,8 +23,19 @@ IndexExpr LoopVar(const Shape& domain, size_t v) {
   return domain[v] == 1 ? IndexExpr() : IndexExpr::Var(static_cast<int32_t>(v));
 }
 
-// One factor of the products, read at the loops of the node.
-using Factor = std::function<Scalar(LoopNode& node, ScalarBuilder& builder)>;
+// One factor of the products: how it is read at the loops of the node, and where in the operand.
+struct Factor {
+  std::function<Scalar(LoopNode& node, ScalarBuilder& builder)> read;
+  std::vector<IndexExpr> at;
+  bool Uses(size_t loop) const {
+    return std::any_of(at.begin(), at.end(), [&](const IndexExpr& e) { return e.Uses(static_cast<int32_t>(loop)); });
+  }
+};
+
+// Under numerics = eager, sums that are at least this large on every side are chained. Smaller ones gain nothing from
+// tiles, and are ordered by their shape as other reductions are.
+constexpr int64_t kLeastChainedSide = 4;
+constexpr int64_t kLeastChainedProducts = 2048;
 
 class ContractionLowering {
  public:
@@ -63,23 +74,20 @@ class ContractionLowering {
   }
 
   // Operand k at `at`, rounded to its dtype and then taken to the dtype of the sum.
-  Factor Read(size_t k, std::vector<IndexExpr> at) const {
-    return [this, k, at = std::move(at)](LoopNode& n, ScalarBuilder& builder) {
-      return Widened(builder, context_.ReadOperand(n, builder, id_, k, at));
-    };
-  }
+  Factor Read(size_t k, std::vector<IndexExpr> at) const { return ReadGuarded(k, std::move(at), {}); }
   // The same, with 0 where a guard does not hold.
   Factor ReadGuarded(size_t k, std::vector<IndexExpr> at, std::vector<IndexBound> guards) const {
-    return [this, k, at = std::move(at), guards = std::move(guards)](LoopNode& n, ScalarBuilder& builder) {
+    const auto read = [this, k, at, guards = std::move(guards)](LoopNode& n, ScalarBuilder& builder) {
       const Scalar value = Widened(builder, context_.ReadOperand(n, builder, id_, k, at, guards));
       if (guards.empty()) return value;
       const Scalar holds = LoweringContext::ReadGuard(n, builder, guards);
       const Scalar zero = IsFloat(accumulate_) ? builder.Const(0.0, accumulate_) : builder.ConstInt(0, accumulate_);
       return Select(holds, value, zero);
     };
+    return {read, std::move(at)};
   }
   Factor ReadTensor(TensorId tensor, std::vector<IndexExpr> at) const {
-    return [this, tensor, at = std::move(at)](LoopNode& n, ScalarBuilder& builder) {
+    const auto read = [this, tensor, at](LoopNode& n, ScalarBuilder& builder) {
       const Scalar value = builder.Input(static_cast<int>(n.inputs.size()), accumulate_);
       LoopInput in;
       in.tensor = tensor;
@@ -87,6 +95,7 @@ class ContractionLowering {
       n.inputs.push_back(std::move(in));
       return value;
     };
+    return {read, std::move(at)};
   }
   Scalar Widened(ScalarBuilder& builder, Scalar value) const {
     if (IsHalf(OperandDType())) value = LoweringContext::Round(builder, value, OperandDType());
@@ -96,6 +105,18 @@ class ContractionLowering {
   bool HasBias() const { return node_.op != "einsum" && node_.operands.size() > 2; }
   bool EagerHalf() const { return context_.options().numerics == Numerics::kEager && IsHalf(to_); }
 
+  // By the op's own operands, whatever views of tensors they are.
+  static bool IsLarge(const Shape& domain, size_t kept, const std::vector<Factor>& factors) {
+    if (factors.size() != 2) return false;
+    double m = 1, n = 1, k = 1;  // as doubles: they may exceed 64 bits together
+    for (size_t d = 0; d < domain.size(); ++d) {
+      const bool in_a = factors[0].Uses(d), in_b = factors[1].Uses(d);
+      double& side = d >= kept ? k : in_a ? m : n;
+      if (d >= kept || in_a != in_b) side *= static_cast<double>(domain[d]);
+    }
+    return std::min({m, n, k}) >= kLeastChainedSide && m * n * k >= kLeastChainedProducts;
+  }
+
   // Sums the product of `factors` over the loops after the first `kept`. `last`: the op's own result, if it has no
   // bias.
   TensorId Sum(Shape domain, size_t kept, const std::vector<Factor>& factors, bool last, const std::string& name) {
@@ -103,7 +124,7 @@ class ContractionLowering {
     ScalarBuilder builder;
     Scalar product;
     for (const Factor& factor : factors) {
-      const Scalar value = factor(n, builder);
+      const Scalar value = factor.read(n, builder);
       product = product.builder == nullptr ? value : product * value;
     }
     if (kept < n.domain.size()) {
@@ -111,6 +132,8 @@ class ContractionLowering {
       n.reduction = ReductionKind::kSum;
       n.reduced.assign(n.domain.size(), false);
       for (size_t d = kept; d < n.domain.size(); ++d) n.reduced[d] = true;
+      if (context_.options().numerics == Numerics::kEager && IsFloat(accumulate_) && IsLarge(n.domain, kept, factors))
+        n.accumulation = Accumulation::kChained;
     }
     const bool stores_result = last && accumulate_ == ComputeDType(to_);
     if (stores_result && EagerHalf()) {

@@ -27,6 +27,11 @@ TensorId LoweringContext::AddComputed(LoopNode node, DType dtype, Shape shape, c
   t.shape = std::move(shape);
   t.producer = static_cast<LoopNodeId>(program_.nodes.size());
   node.tensor = AddTensor(std::move(t));
+  const bool order_shows = node.reduction == ReductionKind::kSum || node.reduction == ReductionKind::kProd;
+  if (options_.numerics == Numerics::kEager && node.is_reduction() && order_shows &&
+      node.accumulation == Accumulation::kFree && IsFloat(node.body[static_cast<size_t>(node.result)].type)) {
+    node.accumulation = Accumulation::kByShape;
+  }
   const TensorId id = node.tensor;
   program_.nodes.push_back(std::move(node));
   return id;

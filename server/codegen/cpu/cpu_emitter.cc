@@ -192,13 +192,36 @@ class CpuEmitter {
   }
 
   void RowPass(const Phase& phase) {
+    if (k_.partial_sums > 1) {
+      PinnedRowPass(phase);
+    } else {
+      FreeRowPass(phase);
+    }
+    for (int32_t r : phase.reductions) {
+      for (size_t i = 0; i < body_.instrs.size(); ++i) {
+        const BodyInstr& instr = body_.instrs[i];
+        if (instr.kind != InstrKind::kReduction || instr.reduction != r) continue;
+        const bool index = body_.reductions[static_cast<size_t>(r)].returns_index() && instr.scalar.index == 0;
+        out_.Line(absl::StrCat("const ", emit_.TypeOf(static_cast<int32_t>(i)), " ",
+                               emit_.name(static_cast<int32_t>(i)), " = acc", r, index ? "_at" : "", ";"));
+      }
+    }
+  }
+
+  void DeclareAccumulator(int32_t r) {
+    const BodyReduction& red = body_.reductions[static_cast<size_t>(r)];
+    out_.Line(absl::StrCat(ComputeTypeName(red.type), " acc", r, " = ", printer_.Identity(red.kind, red.type), ";"));
+    if (red.returns_index()) out_.Line(absl::StrCat("long long acc", r, "_at = 9223372036854775807ll;"));
+  }
+
+  // The compiler chooses in which order to combine, unless one partial sum is asked for.
+  void FreeRowPass(const Phase& phase) {
     bool simd = true;
     std::string clauses;
     for (int32_t r : phase.reductions) {
       const BodyReduction& red = body_.reductions[static_cast<size_t>(r)];
-      out_.Line(absl::StrCat(ComputeTypeName(red.type), " acc", r, " = ", printer_.Identity(red.kind, red.type), ";"));
-      if (red.returns_index()) {
-        out_.Line(absl::StrCat("long long acc", r, "_at = 9223372036854775807ll;"));
+      DeclareAccumulator(r);
+      if (red.returns_index() || IsPinned(red)) {
         simd = false;  // the position goes with the value: no reduction that the compiler knows
       } else {
         absl::StrAppend(&clauses, " reduction(", SimdReduction(red), " : acc", r, ")");
@@ -221,20 +244,90 @@ class CpuEmitter {
     for (int32_t id : phase.instrs) {
       if (vars.empty() || DependsOn(id, vars.back())) Statement(id, PlainVar(), nullptr);
     }
-    for (int32_t r : phase.reductions) {
-      out_.Line(emit_.Accumulate(r, absl::StrCat("acc", r), absl::StrCat("acc", r, "_at"), nullptr));
-    }
-    for (int32_t s : phase.stores) Store(s, PlainVar(), nullptr);
+    AccumulateAndStore(phase, PlainVar(), "");
     for (size_t i = 0; i < std::max<size_t>(vars.size(), 1); ++i) out_.Close();
+  }
+
+  static bool IsPinned(const BodyReduction& r) { return r.accumulation != lowering::Accumulation::kFree; }
+
+  // `part`: "[lane]" for pinned reductions that have several partial sums.
+  void AccumulateAndStore(const Phase& phase, const StatementPrinter::VarName& var, const std::string& part) {
     for (int32_t r : phase.reductions) {
-      for (size_t i = 0; i < body_.instrs.size(); ++i) {
-        const BodyInstr& instr = body_.instrs[i];
-        if (instr.kind != InstrKind::kReduction || instr.reduction != r) continue;
-        const bool index = body_.reductions[static_cast<size_t>(r)].returns_index() && instr.scalar.index == 0;
-        out_.Line(absl::StrCat("const ", emit_.TypeOf(static_cast<int32_t>(i)), " ",
-                               emit_.name(static_cast<int32_t>(i)), " = acc", r, index ? "_at" : "", ";"));
-      }
+      const bool parts = !part.empty() && IsPinned(body_.reductions[static_cast<size_t>(r)]);
+      out_.Line(emit_.Accumulate(r, absl::StrCat("acc", r, parts ? "_of" + part : ""), absl::StrCat("acc", r, "_at"),
+                                 nullptr));
     }
+    for (int32_t s : phase.stores) Store(s, var, nullptr);
+  }
+
+  // As partial_sums.h says: chunks of as many elements as there are partial sums, a lane for each.
+  void PinnedRowPass(const Phase& phase) {
+    const int64_t count = k_.partial_sums;
+    for (int32_t r : phase.reductions) {
+      const BodyReduction& red = body_.reductions[static_cast<size_t>(r)];
+      if (!IsPinned(red)) {
+        DeclareAccumulator(r);
+        continue;
+      }
+      out_.Line(absl::StrCat("alignas(64) ", ComputeTypeName(red.type), " acc", r, "_of[", count, "];"));
+      out_.Line(absl::StrCat("for (int i = 0; i < ", count, "; ++i) acc", r,
+                             "_of[i] = ", printer_.Identity(red.kind, red.type), ";"));
+    }
+    const std::vector<int32_t> vars = body_.reduced_vars();
+    const int32_t inner = vars.back();
+    if (vars.size() == 1 || Extent(inner) % count == 0) {
+      std::vector<std::string> ends;
+      for (int32_t v : vars) ends.push_back(LoopEnd(v));
+      for (size_t i = 0; i + 1 < vars.size(); ++i) {
+        const std::string v = Var(vars[i]);
+        out_.Open(absl::StrCat("for (long long ", v, " = 0; ", v, " < ", ends[i], "; ++", v, ")"));
+      }
+      for (int32_t id : phase.instrs) {
+        if (!DependsOn(id, inner)) Statement(id, PlainVar(), nullptr);
+      }
+      OpenChunks(Var(inner), ends.back(), Extent(inner) % count == 0 && !body_.bound);
+      for (int32_t id : phase.instrs) {
+        if (DependsOn(id, inner)) Statement(id, TileVar(), nullptr);
+      }
+      AccumulateAndStore(phase, TileVar(), "[lane]");
+      for (size_t i = 0; i + 1 < vars.size(); ++i) out_.Close();
+    } else {
+      OpenChunks("r", absl::StrCat(body_.reduced_count()), body_.reduced_count() % count == 0);
+      out_.Line("const long long at = r + lane;");
+      Decode("at", vars);
+      for (int32_t id : phase.instrs) Statement(id, PlainVar(), nullptr);
+      AccumulateAndStore(phase, PlainVar(), "[lane]");
+    }
+    out_.Close();
+    out_.Close();
+    for (int32_t r : phase.reductions) {
+      const BodyReduction& red = body_.reductions[static_cast<size_t>(r)];
+      if (IsPinned(red)) CombinePartialSums(r, red);
+    }
+  }
+
+  void OpenChunks(const std::string& position, const std::string& end, bool whole) {
+    const int64_t count = k_.partial_sums;
+    out_.Open(
+        absl::StrCat("for (long long ", position, " = 0; ", position, " < ", end, "; ", position, " += ", count, ")"));
+    if (!whole) {
+      out_.Line(absl::StrCat("const int lanes = ", end, " - ", position, " < ", count, " ? (int)(", end, " - ",
+                             position, ") : ", count, ";"));
+    }
+    out_.Directive("#pragma GCC ivdep");
+    out_.Open(absl::StrCat("for (int lane = 0; lane < ", whole ? absl::StrCat(count) : "lanes", "; ++lane)"));
+  }
+
+  void CombinePartialSums(int32_t r, const BodyReduction& red) {
+    const std::string of = absl::StrCat("acc", r, "_of");
+    const std::string next = absl::StrCat("acc", r, "_next");
+    out_.Open(absl::StrCat("for (int half = ", k_.partial_sums / 2, "; half > 0; half /= 2)"));
+    out_.Line(absl::StrCat(ComputeTypeName(red.type), " ", next, "[", k_.partial_sums / 2, "];"));
+    out_.Line(absl::StrCat("for (int i = 0; i < half; ++i) ", next,
+                           "[i] = ", printer_.Combine(red.kind, red.type, of + "[2 * i]", of + "[2 * i + 1]"), ";"));
+    out_.Line(absl::StrCat("for (int i = 0; i < half; ++i) ", of, "[i] = ", next, "[i];"));
+    out_.Close();
+    out_.Line(absl::StrCat("const ", ComputeTypeName(red.type), " acc", r, " = ", of, "[0];"));
   }
 
   // The name by which OpenMP combines partial accumulators; declared where it is not an operator.

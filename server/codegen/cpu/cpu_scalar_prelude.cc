@@ -97,18 +97,19 @@ constexpr PreludeTemplate kTemplates[] = {
 })"},
 
     // The bounds of i32 and i64, and of i64 in f32, are powers of two that the float type holds although the greatest
-    // integer may not be. A conversion of a value out of range is undefined, so that it is replaced first, NaN by 0.
+    // integer may not be. A conversion of a value out of range is undefined, so that it is replaced first, NaN by 0. So
+    // is what becomes 0: g++ 12 takes a conversion to an integer and back for trunc, which would keep the sign of zero.
     {"fl_cast_@S_to_i32", kFloats, kNoType,
      R"(FL_FN int fl_cast_@S_to_i32(@T a) {
   const @T below = a < (@T)2147483648.0 ? a : (@T)0;
   const @T inside = below > (@T)-2147483648.0 ? below : (@T)-2147483648.0;
-  return a >= (@T)2147483648.0 ? 2147483647 : (int)inside;
+  return a >= (@T)2147483648.0 ? 2147483647 : (int)(__builtin_fabs@L(inside) < 1 ? (@T)0 : inside);
 })"},
     {"fl_cast_@S_to_i64", kFloats, kNoType,
      R"(FL_FN long long fl_cast_@S_to_i64(@T a) {
   const @T below = a < (@T)9223372036854775808.0 ? a : (@T)0;
   const @T inside = below > (@T)-9223372036854775808.0 ? below : (@T)-9223372036854775808.0;
-  return a >= (@T)9223372036854775808.0 ? 9223372036854775807ll : (long long)inside;
+  return a >= (@T)9223372036854775808.0 ? 9223372036854775807ll : (long long)(__builtin_fabs@L(inside) < 1 ? (@T)0 : inside);
 })"},
     {"fl_cast_@S_to_@s", kFloats, kSmallInts,
      R"(FL_FN @t fl_cast_@S_to_@s(@T a) {

@@ -7,6 +7,15 @@ namespace fuseline::codegen {
 namespace {
 
 constexpr PreludeTemplate kTemplates[] = {
+    // One step of what fl_tile_multiply does.
+    {"fl_chain_@S", kFloats, kNoType,
+     R"(FL_FN @T fl_chain_@S(@T a, @T b, @T sum) {
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  return __builtin_fma@L(a, b, sum);
+#else
+  return sum + a * b;
+#endif
+})"},
     // 12 sums, two vectors of b and one of a fit into the registers with AVX-512 and nearly so without.
     // a: [step][6], b: [step][columns], c: 6 rows of `stride`.
     {"fl_tile_multiply_@S", kNumbers, kNoType,

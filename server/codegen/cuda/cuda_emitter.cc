@@ -250,7 +250,7 @@ class CudaEmitter {
       const BodyReduction& red = body_.reductions[static_cast<size_t>(r)];
       const std::string type = ComputeTypeName(red.type);
       const std::string init = printer_.Identity(red.kind, red.type);
-      const std::string array = k_.kind == Kind::kColumn ? absl::StrCat("[", k_.lanes, "]") : "";
+      const std::string array = k_.kind == Kind::kColumn || HasLaneSums(red) ? absl::StrCat("[", k_.lanes, "]") : "";
       if (array.empty()) {
         out_.Line(absl::StrCat(type, " acc", r, " = ", init, ";"));
         if (red.returns_index()) out_.Line(absl::StrCat("long long acc", r, "_at = 9223372036854775807ll;"));
@@ -261,6 +261,22 @@ class CudaEmitter {
         out_.Line(absl::StrCat("for (int lane = 0; lane < ", k_.lanes, "; ++lane) acc", r, "[lane] = ", init,
                                red.returns_index() ? absl::StrCat(", acc", r, "_at[lane] = 9223372036854775807ll") : "",
                                ";"));
+      }
+    }
+  }
+
+  // A row's lanes have partial sums of their own where the order of combining is pinned (partial_sums.h).
+  bool HasLaneSums(const BodyReduction& r) const {
+    return k_.kind == Kind::kRow && k_.lanes > 1 && r.accumulation != lowering::Accumulation::kFree;
+  }
+
+  // Leaves the combined lanes in the first one.
+  void CombineLanes(int32_t r, const BodyReduction& red) {
+    const auto lane = [&](int32_t i) { return absl::StrCat("acc", r, "[", i, "]"); };
+    for (int32_t half = k_.lanes / 2; half > 0; half /= 2) {
+      for (int32_t i = 0; i < half; ++i) {
+        out_.Line(
+            absl::StrCat(lane(i), " = ", printer_.Combine(red.kind, red.type, lane(2 * i), lane(2 * i + 1)), ";"));
       }
     }
   }
@@ -296,10 +312,13 @@ class CudaEmitter {
           absl::StrCat("fl_row_reduce_", ReduceName(red.kind), "_", std::string(DTypeName(red.type))));
       if (red.returns_index()) {
         out_.Line(absl::StrCat(f, "<", k_.threads_per_row, ">(acc", r, ", acc", r, "_at);"));
-      } else {
-        out_.Line(absl::StrCat("acc", r, " = ", f, "<", k_.threads_per_row, ">(acc", r, ");"));
+        DefineResults(r, "");
+        continue;
       }
-      DefineResults(r, "");
+      const std::string lane = HasLaneSums(red) ? "[0]" : "";
+      if (!lane.empty()) CombineLanes(r, red);
+      out_.Line(absl::StrCat("acc", r, lane, " = ", f, "<", k_.threads_per_row, ">(acc", r, lane, ");"));
+      DefineResults(r, lane);
     }
   }
 
@@ -497,7 +516,8 @@ class CudaEmitter {
       if (k_.lanes == 1 || !SameForAllLanes(i)) LaneStatement(i);
     }
     for (int32_t r : reductions) {
-      const std::string lane = k_.kind == Kind::kColumn ? "[lane]" : "";
+      const std::string lane =
+          k_.kind == Kind::kColumn || HasLaneSums(body_.reductions[static_cast<size_t>(r)]) ? "[lane]" : "";
       out_.Line(emit_.Accumulate(r, absl::StrCat("acc", r, lane), absl::StrCat("acc", r, "_at", lane), outside));
     }
     for (int32_t s : stores) {

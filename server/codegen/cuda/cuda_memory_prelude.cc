@@ -6,33 +6,33 @@ namespace fuseline::codegen {
 namespace {
 
 // A row's threads combine their partial results by butterflies of shuffles, then across warps through shared memory.
-// Every thread of the row ends with the same bits: each step adds the same two numbers on both sides. All threads of
-// the block must call it.
-#define FUSELINE_ROW_REDUCE(KIND, TYPES, COMBINE)                                \
-  {                                                                              \
-    "fl_row_reduce_" KIND "_@S", TYPES, kNoType,                                 \
-        "template <int kThreads>\n"                                              \
-        "FL_FN @T fl_row_reduce_" KIND                                           \
-        "_@S(@T value) {\n"                                                      \
-        "#pragma unroll\n"                                                       \
-        "  for (int d = (kThreads < 32 ? kThreads : 32) / 2; d > 0; d /= 2) {\n" \
-        "    value = " COMBINE                                                   \
-        "(value, fl_shuffle_xor_@S(value, d));\n"                                \
-        "  }\n"                                                                  \
-        "  if (kThreads > 32) {\n"                                               \
-        "    constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;\n"        \
-        "    FL_SHARED @T partial[32];\n"                                        \
-        "    const int warp = fl_thread() / 32, lane = fl_thread() % 32;\n"      \
-        "    fl_barrier();\n"                                                    \
-        "    if (lane == 0) partial[warp] = value;\n"                            \
-        "    fl_barrier();\n"                                                    \
-        "    value = partial[warp / kWarps * kWarps + lane % kWarps];\n"         \
-        "#pragma unroll\n"                                                       \
-        "    for (int d = kWarps / 2; d > 0; d /= 2) value = " COMBINE           \
-        "(value, fl_shuffle_xor_@S(value, d));\n"                                \
-        "  }\n"                                                                  \
-        "  return value;\n"                                                      \
-        "}"                                                                      \
+// Every thread of the row ends with the same bits: each step adds the same two numbers on both sides. Neighbours are
+// combined first, as partial_sums.h says. All threads of the block must call it.
+#define FUSELINE_ROW_REDUCE(KIND, TYPES, COMBINE)                            \
+  {                                                                          \
+    "fl_row_reduce_" KIND "_@S", TYPES, kNoType,                             \
+        "template <int kThreads>\n"                                          \
+        "FL_FN @T fl_row_reduce_" KIND                                       \
+        "_@S(@T value) {\n"                                                  \
+        "#pragma unroll\n"                                                   \
+        "  for (int d = 1; d < (kThreads < 32 ? kThreads : 32); d *= 2) {\n" \
+        "    value = " COMBINE                                               \
+        "(value, fl_shuffle_xor_@S(value, d));\n"                            \
+        "  }\n"                                                              \
+        "  if (kThreads > 32) {\n"                                           \
+        "    constexpr int kWarps = kThreads > 32 ? kThreads / 32 : 1;\n"    \
+        "    FL_SHARED @T partial[32];\n"                                    \
+        "    const int warp = fl_thread() / 32, lane = fl_thread() % 32;\n"  \
+        "    fl_barrier();\n"                                                \
+        "    if (lane == 0) partial[warp] = value;\n"                        \
+        "    fl_barrier();\n"                                                \
+        "    value = partial[warp / kWarps * kWarps + lane % kWarps];\n"     \
+        "#pragma unroll\n"                                                   \
+        "    for (int d = 1; d < kWarps; d *= 2) value = " COMBINE           \
+        "(value, fl_shuffle_xor_@S(value, d));\n"                            \
+        "  }\n"                                                              \
+        "  return value;\n"                                                  \
+        "}"                                                                  \
   }
 
 // The same for argmax and argmin, which carry the position along.

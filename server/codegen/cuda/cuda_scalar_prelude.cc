@@ -127,6 +127,8 @@ constexpr PreludeTemplate kTemplates[] = {
   return b != b ? b : z;
 #endif
 })"},
+    // One step of what tiles do.
+    {"fl_chain_@S", kFloats, kNoType, "FL_FN @T fl_chain_@S(@T a, @T b, @T sum) { return fma@L(a, b, sum); }"},
     {"fl_fmax_@S", kFloats, kNoType, "FL_FN @T fl_fmax_@S(@T a, @T b) { return fmax@L(a, b); }"},
     {"fl_fmin_@S", kFloats, kNoType, "FL_FN @T fl_fmin_@S(@T a, @T b) { return fmin@L(a, b); }"},
 

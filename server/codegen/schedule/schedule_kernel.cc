@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status_macros.h"
+#include "server/codegen/schedule/partial_sums.h"
 #include "server/codegen/schedule/schedule_ordered.h"
 #include "server/codegen/schedule/scheduled_kernel.h"
 #include "server/codegen/schedule/split_reduction.h"
@@ -55,8 +56,9 @@ class Scheduler {
     k.body = std::move(body);
     CollapseLoops(k.body);
     AssignPasses(k.body);
+    k.partial_sums = CountPartialSums(k.body, cuda_);
     if (ScheduleTiles(k)) return k;
-    ChooseVectorLoop(k);
+    k.partial_sums > 0 ? PinVectorLoop(k) : ChooseVectorLoop(k);
     AssignPasses(k.body);
     ChooseLanes(k);
     k.wide_index = NeedsWideIndex(k);
@@ -75,11 +77,12 @@ class Scheduler {
       if (*var < 0 || collapsed.extents[static_cast<size_t>(v)] > collapsed.extents[static_cast<size_t>(*var)])
         *var = v;
     }
+    const bool pinned = collapsed.accumulation() != lowering::Accumulation::kFree;
     const int64_t n = collapsed.extents[static_cast<size_t>(*var)];
     const int64_t others = collapsed.reduced_count() / std::max<int64_t>(n, 1);
     const int64_t rows = std::max<int64_t>(collapsed.row_count(), 1);
     const int32_t best = BestVar(collapsed);
-    const bool columns = best >= 0 && !collapsed.reduced[static_cast<size_t>(best)];
+    const bool columns = pinned ? !collapsed.inner : best >= 0 && !collapsed.reduced[static_cast<size_t>(best)];
     const int64_t tasks = columns ? std::max<int64_t>(rows / 128, 1) : rows;
     const int64_t wanted = std::max<int64_t>(2, (cuda ? kTasksWanted : kCpuPieces) / tasks);
     // A piece is at least a thousand elements of work (for columns: 32 steps down), and a multiple of what a block
@@ -117,7 +120,7 @@ class Scheduler {
   }
 
   // The loop along which most of the bytes that passes move are contiguous; -1 where none is.
-  static int32_t BestVar(const KernelBody& body) {
+  static int32_t BestVar(const KernelBody& body, bool rows_only = false) {
     std::vector<int64_t> score(body.extents.size(), 0);
     const bool reduces = !body.reductions.empty();
     for (const BodyInstr& i : body.instrs) {
@@ -138,6 +141,7 @@ class Scheduler {
     int32_t best = -1;
     for (size_t v = 0; v < score.size(); ++v) {
       if (body.bound && body.bound->start.Uses(static_cast<int32_t>(v))) continue;  // lanes must end together
+      if (rows_only && body.reduced[v]) continue;
       // Later (inner) loops win ties.
       if (score[v] > 0 && (best < 0 || score[v] >= score[static_cast<size_t>(best)])) best = static_cast<int32_t>(v);
     }
@@ -170,6 +174,31 @@ class Scheduler {
       best = static_cast<int32_t>(std::find(order.begin(), order.end(), best) - order.begin());
     }
     k.vector_var = best;
+  }
+
+  // The loops keep their order where the reduction's order is pinned. With more than one partial sum, which loop the
+  // lanes run along is given; else all lanes of a column, or the one thread of a row, go the same way.
+  void PinVectorLoop(ScheduledKernel& k) {
+    const std::vector<int32_t> rows = k.body.row_vars();
+    const std::vector<int32_t> reduced = k.body.reduced_vars();
+    k.kind = ScheduledKernel::Kind::kRow;
+    k.vector_var = reduced.empty() ? -1 : reduced.back();
+    const bool columns = k.partial_sums == 1 ? IsRowVar(k.body, BestVar(k.body)) : !k.body.inner;
+    if (!columns || reduced.empty() || rows.empty()) return;
+    k.kind = ScheduledKernel::Kind::kColumn;
+    int32_t along = BestVar(k.body, /*rows_only=*/true);
+    if (along < 0) along = rows.back();
+    std::vector<int32_t> order;
+    for (int32_t v : rows) {
+      if (v != along) order.push_back(v);
+    }
+    order.push_back(along);
+    order.insert(order.end(), reduced.begin(), reduced.end());
+    ReorderLoops(k.body, order);
+    k.vector_var = static_cast<int32_t>(rows.size()) - 1;
+  }
+  static bool IsRowVar(const KernelBody& body, int32_t var) {
+    return var >= 0 && !body.reduced[static_cast<size_t>(var)];
   }
 
   // One access can serve `lanes` neighbours along the vector loop.
@@ -216,6 +245,8 @@ class Scheduler {
     int64_t lanes = kVectorBytes / narrowest;
     lanes = std::min(lanes, std::max<int64_t>(1, 2 * kVectorBytes / widest));  // at most two accesses a tensor
     while (lanes > 1 && extent % lanes != 0) lanes /= 2;
+    // Lanes of a row have partial sums of their own.
+    if (k.partial_sums > 0 && k.kind == ScheduledKernel::Kind::kRow) lanes = std::min<int64_t>(lanes, k.partial_sums);
     // The pieces of a split row end at multiples of the piece, and at the limit.
     if (b.bound && b.bound->var == k.vector_var) {
       while (lanes > 1 && (b.bound->limit % lanes != 0)) lanes /= 2;
@@ -303,7 +334,9 @@ class Scheduler {
       case ScheduledKernel::Kind::kColumn: {
         const int64_t vectors = rows / k.lanes;
         k.rows_per_block = std::min<int32_t>(32, PowerOfTwoAtLeast(vectors));
-        k.threads_per_row = std::min<int32_t>(kBlockThreads / k.rows_per_block, PowerOfTwoAtLeast(reduced));
+        k.threads_per_row = k.partial_sums > 0
+                                ? k.partial_sums
+                                : std::min<int32_t>(kBlockThreads / k.rows_per_block, PowerOfTwoAtLeast(reduced));
         k.dims.block[0] = k.rows_per_block * k.threads_per_row;
         k.dims.grid[0] = (vectors + k.rows_per_block - 1) / k.rows_per_block;
         k.phases = BuildPhases(k.body, std::vector<bool>(k.body.instrs.size(), false));
@@ -340,9 +373,11 @@ class Scheduler {
     int32_t threads =
         std::max(PowerOfTwoAtLeast((vectors + per_thread - 1) / per_thread), std::min(32, PowerOfTwoAtLeast(vectors)));
     threads = std::min(threads, kMaxThreads);
+    const bool pinned = k.partial_sums > 0;
+    if (pinned) threads = std::max(1, k.partial_sums / k.lanes);
     int64_t chunks = (vectors + threads - 1) / threads;
     int64_t words = chunks * k.lanes * bytes / 4;
-    while (threads < 512 && words > kHeldWords) {
+    while (!pinned && threads < 512 && words > kHeldWords) {
       threads *= 2;
       chunks = (vectors + threads - 1) / threads;
       words = chunks * k.lanes * bytes / 4;
@@ -404,6 +439,7 @@ absl::StatusOr<std::vector<ScheduledKernel>> ScheduleKernel(KernelBody body, boo
   if (split && body.reduced_count() > 1) {
     int32_t var;
     int64_t count, extent;
+    if (body.accumulation() != lowering::Accumulation::kFree) FlattenReducedLoops(body);
     Scheduler::ChoosePieces(body, cuda, &var, &count, &extent);
     if (count > 1) {
       FUSELINE_ASSIGN_OR_RETURN(SplitBodies bodies, SplitReduction(body, var, count, extent, first_partial));

@@ -35,6 +35,7 @@ struct ScheduledKernel {
   std::vector<bool> vector_load;   // by instruction: one access serves all lanes
   std::vector<bool> vector_store;  // by store
   bool wide_index = false;         // 64-bit offsets
+  int32_t partial_sums = 0;        // where the order of combining is pinned: partial_sums.h
   // CUDA only.
   bool persistent = false;      // kRow: each thread holds its part of the row
   int32_t threads_per_row = 1;  // kRow: a power of two; kColumn: threads along the reduced extent

@@ -67,6 +67,7 @@ absl::StatusOr<SplitBodies> SplitReduction(const KernelBody& body, int32_t var, 
 
   // The second kernel: the rows, and one reduced loop over the pieces.
   KernelBody& combine = out.combine;
+  combine.inner = rows == 1;
   std::vector<IndexExpr> row_values(body.extents.size());
   {
     std::vector<IndexExpr> row_index;

@@ -91,6 +91,7 @@ std::optional<TilePlan> PlanTiles(const KernelBody& body, bool cuda) {
     return std::nullopt;
   const BodyReduction& sum = body.reductions[0];
   const BodyInstr& product = body.instrs[static_cast<size_t>(sum.value)];
+  if (sum.accumulation == lowering::Accumulation::kByShape) return std::nullopt;
   if (sum.kind != ReductionKind::kSum || product.kind != BodyInstr::Kind::kOp || product.scalar.op != ScalarOp::kMul)
     return std::nullopt;
   const bool full_store =
