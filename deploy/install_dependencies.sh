@@ -15,7 +15,7 @@ fuseline_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 fuseline_packages=(
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev librocksdb-dev libgtest-dev libgmock-dev
   libbenchmark-dev libgoogle-perftools-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libssl-dev zlib1g-dev
-  libboost-context-dev libonnx-dev libonnx-testdata prometheus-cpp-dev ccache ninja-build cmake g++ git python3)
+  libboost-context-dev libonnx-dev libonnx-testdata prometheus-cpp-dev ccache ninja-build cmake g++ git python3 python3-venv)
 
 # For tests/models, in .cache/test_python.
 fuseline_test_wheels=('numpy<3' 'onnx<2' 'onnxruntime<2')

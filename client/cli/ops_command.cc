@@ -37,9 +37,8 @@ const char* KindName(OpKind kind) {
       return "window";
     case OpKind::kComposite:
       return "composite";
-    default:
-      return "unsupported";
   }
+  return "unknown";
 }
 
 const char* TypeName(AttrType type) {

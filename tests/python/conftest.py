@@ -21,11 +21,12 @@ START_SECONDS = 60
 class ServerProcess:
     """A fuseline-server on a free loopback port."""
 
-    def __init__(self, folder: Path, *flags: str) -> None:
+    def __init__(self, folder: Path, *flags: str, listen: str = "127.0.0.1:0") -> None:
         program = os.environ["FUSELINE_SERVER_PROGRAM"]
         self.port_file = folder / "port"
         self.log = folder / "server.log"
-        command = [program, "--listen", "127.0.0.1:0", "--port_file", str(self.port_file), *flags]
+        self.port_file.unlink(missing_ok=True)
+        command = [program, "--listen", listen, "--port_file", str(self.port_file), "--cache_dir", "", *flags]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + START_SECONDS

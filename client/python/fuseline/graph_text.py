@@ -241,6 +241,7 @@ class _Parser:
         self._advance()
         attributes: dict[str, Any] = {}
         data: list[tuple[str, int]] | None = None
+        begin = self._offset
         first = True
         while self._token != "}":
             if not first:
@@ -254,6 +255,7 @@ class _Parser:
             self._advance()
             self._expect("=", "after the name of an attribute")
             if op == "constant" and name == "data":
+                begin = self._offset
                 data = self._elements()
             else:
                 attributes[name] = self._attribute_value()
@@ -262,7 +264,7 @@ class _Parser:
             return attributes, None
         dtype = attributes.get("dtype")
         if not isinstance(dtype, DType):
-            raise self._error("data needs the attribute 'dtype'")
+            raise self._error("data needs the attribute 'dtype'", begin)
         parts = []
         for text, offset in data:
             try:
@@ -297,8 +299,8 @@ class _Parser:
             return value
         if self._kind != "punct" or self._token != "[":
             return self._number()
-        begin = self._offset
         self._advance()
+        begin = self._offset
         items: list[Any] = []
         while self._token != "]":
             if items:
@@ -372,17 +374,7 @@ def _value_text(value: Any) -> str:
 
 
 def _attributes_text(node: Node) -> str:
-    row = op_table.ops().get(node.op)
-    parts = []
-    for name, value in node.attributes.items():
-        spec = row.attributes.get(name) if row is not None else None
-        if spec is not None:
-            if spec.type == "float" and isinstance(value, int) and not isinstance(value, bool):
-                value = float(value)
-            default = DType.of(spec.default) if spec.type == "dtype" and spec.default is not None else spec.default
-            if default is not None and type(default) is type(value) and default == value:
-                continue
-        parts.append((name, _value_text(value)))
+    parts = [(name, _value_text(value)) for name, value in node.attributes.items()]
     if node.data is not None:
         dtype = node.attributes.get("dtype")
         parts.append(("data", "[" + ", ".join(elements_text(dtype, node.data) if dtype is not None else ()) + "]"))

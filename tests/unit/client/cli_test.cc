@@ -97,7 +97,7 @@ TEST(CliTest, UsageErrorsEndWithTwo) {
 
 TEST(CliTest, HelpEndsWithZero) {
   for (const char* command :
-       {"run", "compile", "explain", "verify", "reduce", "bench", "convert", "fmt", "devices", "cache"}) {
+       {"run", "compile", "explain", "verify", "reduce", "bench", "convert", "fmt", "ops", "devices", "cache"}) {
     const ProgramResult result = Fuseline({command, "--help"});
     EXPECT_EQ(result.exit_code, 0) << command;
     EXPECT_THAT(result.out, HasSubstr("Usage")) << command;
@@ -123,6 +123,28 @@ TEST(CliTest, MissingFileEndsWithOneAndNamesIt) {
   const ProgramResult result = Fuseline({"run", "/nowhere/g.fl"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("/nowhere/g.fl"));
+}
+
+TEST(CliTest, OpsListsTheTableForPeopleAndMachines) {
+  const ProgramResult text = Fuseline({"ops"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_THAT(text.out, HasSubstr("concat  layout, 1 or more -> 1  {dim!}\n"));
+  const ProgramResult result = Fuseline({"--json", "ops"});
+  EXPECT_EQ(result.exit_code, 0);
+  const nlohmann::json json = nlohmann::json::parse(result.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << result.out;
+  const nlohmann::json expected = {
+      {"name", "var_mean"},
+      {"kind", "reduction"},
+      {"min_operands", 1},
+      {"max_operands", 1},
+      {"results", 2},
+      {"attributes",
+       {{{"name", "dims"}, {"type", "int_list"}, {"required", false}},
+        {{"name", "keepdim"}, {"type", "bool"}, {"required", false}, {"default", false}},
+        {{"name", "correction"}, {"type", "int"}, {"required", false}, {"default", 1}}}},
+  };
+  EXPECT_THAT(json["ops"], ::testing::Contains(expected));
 }
 
 TEST(CliTest, JsonErrorsGoToStandardOutput) {
