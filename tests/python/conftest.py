@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fuseline
+import fuseline.launch
 import pytest
 
 START_SECONDS = 60
@@ -67,3 +68,11 @@ def source_dir() -> Path:
 @pytest.fixture(scope="session")
 def cli() -> str:
     return os.environ["FUSELINE_CLI"]
+
+
+@pytest.fixture(scope="session")
+def torch_server(server: ServerProcess) -> str:
+    """The server's address, for what compiles there and is launched here."""
+    if not fuseline.launch.is_available():
+        pytest.skip("the launch library is not installed: nothing can be launched here")
+    return server.address

@@ -1,10 +1,14 @@
 """Runs a file of workloads through eager torch, Inductor and backend="fuseline", and prints a line of JSON for each.
 
-usage: torch_suite.py SUITE.py [--device cuda|cpu] [--small] [--no-inductor] [--only NAME,…] [--mode MODE] [--out FILE.json]
+usage: torch_suite.py SUITE.py [--device cuda|cpu] [--small] [--no-inductor] [--only NAME,…] [--mode MODE] [--out
+FILE.json]
 
-SUITE.py defines SUITE, a list of dicts with name, fn (a function of tensors) and make (a function that makes them), and D, their device.
-$FUSELINE_SERVER names the server. Per workload: the largest difference of each from float64, times by the GPU's clock in one run, compile
-seconds, and what Fuseline left in eager execution. `--small` shrinks the sizes written in the file, for a machine without a GPU.
+SUITE.py defines SUITE, a list of dicts with name, fn (a function of tensors) and make (a function that makes them),
+and D, their device.
+$FUSELINE_SERVER names the server. Per workload: the largest difference of each from float64, times by the GPU's clock
+in one run, compile
+seconds, and what Fuseline left in eager execution. `--small` shrinks the sizes written in the file, for a machine
+without a GPU.
 Exit code 1 where Fuseline is off by more than twice Inductor's difference (or eager's, without Inductor) or fails.
 """
 

@@ -1,4 +1,5 @@
-"""Times of functions of torch's tensors, on a GPU by its own clock. Used by torch_suite.py, torch_training.py and others."""
+"""Times of functions of torch's tensors, on a GPU by its own clock. Used by torch_suite.py, torch_training.py and
+others."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def synchronize(device: str) -> None:
 
 
 def median_ms(call: Callable[[], Any], device: str, least_runs: int = 10, budget_s: float = 1.0) -> float:
-    """The median time of a call in milliseconds, with a cold L2 cache; as many runs as `budget_s` allows, at most 200."""
+    """The median time of a call in milliseconds, with a cold L2 cache; as many runs as `budget_s` allows, at most
+    200."""
     for _ in range(3):
         call()
     synchronize(device)

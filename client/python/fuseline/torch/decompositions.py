@@ -26,7 +26,6 @@ _ALSO_TAKEN_APART = (
     aten.upsample_nearest2d,
     aten.upsample_nearest1d,
     aten.upsample_bilinear2d,
-    aten.uniform,
     aten.addmv,
     aten.addbmm,
     aten.hardtanh_backward,

@@ -20,7 +20,6 @@ from .element_types import NAMES
 from .graph_text import GraphText, Value
 from .op_rows import find_row
 from .rows import Call, Unsupported
-from .rows_views import VIEWS
 from .sizes import Sizes
 
 MAX_RANK = 12
@@ -142,8 +141,6 @@ class Lowering:
             if reason is not None:
                 raise Unsupported(reason)
             shape = self.sizes.shape(meta.shape)
-            if node.target not in VIEWS and memory_order(shape, self.sizes.shape(meta.stride())) is None:
-                raise Unsupported("a result with gaps in memory")
             results.append((meta.dtype, shape))
         count = self.text.statement_count
         try:
@@ -214,6 +211,14 @@ def memory_order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | No
     return order if is_dense([shape[d] for d in order], [strides[d] for d in order]) else None
 
 
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
 def find_unsupported(
     nodes: Iterable[torch.fx.Node],
     device: torch.device | None,
@@ -258,12 +263,13 @@ def lower_group(
         value: Value = lowering.values[node]
         shape, wanted = sizes.shape(meta.shape), sizes.shape(meta.stride())
         order = memory_order(shape, wanted)
+        final = None
         if order is None:
-            raise Unsupported("a result with gaps in memory")
+            order, final, wanted = list(range(len(shape))), wanted, dense_strides(shape)
         if not is_dense(shape, wanted):
             permuted = [shape[d] for d in order]
             value = lowering.text.emit("permute", [value], value.dtype, permuted, dims=order)
             lowering.origins[value.name] = node
         returned.append(value)
-        layouts.append(OutputLayout(meta.dtype, shape, wanted))
+        layouts.append(OutputLayout(meta.dtype, shape, wanted, final))
     return LoweredGroup(lowering.text.text(returned), layouts, strides, lowering.origins, lowering.text.statement_count)

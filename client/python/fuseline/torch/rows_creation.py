@@ -92,6 +92,13 @@ def random_rows() -> dict[object, str]:
         aten.randn_like.default: "randn",
         aten.bernoulli.p: "bernoulli",
         aten.native_dropout.default: "dropout",
+        aten.uniform.default: "uniform",
+        aten.normal_functional.default: "normal",
+        aten.normal.float_float: "normal",
+        aten.randint.default: "integers",
+        aten.randint.low: "integers",
+        aten.randint_like.default: "integers",
+        aten.randint_like.low_dtype: "integers",
     }
 
 
@@ -106,6 +113,31 @@ def bernoulli(call: Call) -> Value:
     x: Value = call["self"]
     drawn = call.pointwise("lt", [uniform(call, x.shape, f32), float(call["p"])], f32, boolean)
     return call.cast(drawn, x.dtype)
+
+
+@row(aten.uniform.default)
+def uniform_between(call: Call) -> Value:
+    low, high = float(call["from"]), float(call["to"])
+    drawn = call.pointwise("mul", [uniform(call, call.shape, call.dtype), high - low], call.dtype)
+    return call.pointwise("add", [drawn, low], call.dtype)
+
+
+@row(aten.normal_functional.default, aten.normal.float_float)
+def normal(call: Call) -> Value:
+    shape = list(call.shape)
+    drawn = call.emit("randn", [seed_of(call)], call.dtype, shape, shape=shape, dtype=call.dtype)
+    scaled = call.pointwise("mul", [drawn, float(call["std"])], call.dtype)
+    return call.pointwise("add", [scaled, float(call["mean"])], call.dtype)
+
+
+@row(aten.randint.default, aten.randint.low, aten.randint_like.default, aten.randint_like.low_dtype)
+def integers(call: Call) -> Value:
+    low, high = call.get("low", 0), call["high"]
+    if call.dtype is boolean or not 0 < high - low <= 1 << 32:
+        raise Unsupported("random integers of this range")
+    wide = torch.float64
+    drawn = call.pointwise("mul", [uniform(call, call.shape, wide), float(high - low)], wide)
+    return call.cast(call.pointwise("add", [call.cast(drawn, i64), low], i64), call.dtype)
 
 
 @row(aten.native_dropout.default)

@@ -292,6 +292,15 @@ def classify(call: Call) -> Value:
     return call.pointwise("isnan" if call.node.target is aten.isnan.default else "isinf", [x], x.dtype, boolean)
 
 
+@row(aten.signbit.default)
+def signbit(call: Call) -> Value:
+    x: Value = call["self"]
+    if not x.dtype.is_floating_point:
+        return call.pointwise("lt", [x, 0], x.dtype, boolean)
+    # Comparing would not see the sign of -0.0.
+    return call.pointwise("lt", [call.pointwise("copysign", [1.0, x], x.dtype), 0.0], x.dtype, boolean)
+
+
 @row(aten.gelu.default)
 def gelu(call: Call) -> Value:
     return call.pointwise("gelu", [call["self"]], approximate=call["approximate"])

@@ -45,6 +45,15 @@ def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     return copy.copy_(tensor)
 
 
+def _with_final_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """The same elements with gaps, or, where a stride is 0, with one element for the whole dim."""
+    part = tensor
+    for dim, stride in enumerate(strides):
+        if stride == 0:
+            part = part.narrow(dim, 0, 1)
+    return _laid_out(part, strides).expand(tensor.shape)
+
+
 def _misplaced(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
     return any(n > 1 and a != b for n, a, b in zip(tensor.shape, tensor.stride(), strides))
 
@@ -54,6 +63,7 @@ def _slow_call(
     input_strides: Sequence[tuple[int, ...]],
     alignments: Sequence[int],
     new_outputs: Callable[[], tuple[torch.Tensor, ...]],
+    outputs: Sequence[OutputLayout],
     *tensors: torch.Tensor,
 ) -> tuple[torch.Tensor, ...]:
     """For inputs that do not lie as the kernels assume: those are copied."""
@@ -61,9 +71,11 @@ def _slow_call(
         _laid_out(t, strides) if t.data_ptr() % alignment or _misplaced(t, strides) else t
         for t, strides, alignment in zip(tensors, input_strides, alignments)
     ]
-    outputs = new_outputs()
-    launch([t.data_ptr() for t in held], [t.data_ptr() for t in outputs])
-    return outputs
+    results = new_outputs()
+    launch([t.data_ptr() for t in held], [t.data_ptr() for t in results])
+    return tuple(
+        r if o.final_strides is None else _with_final_strides(r, o.final_strides) for r, o in zip(results, outputs)
+    )
 
 
 def _raise(error: Error) -> None:
@@ -112,7 +124,7 @@ def make_runner(
     count = len(input_strides)
     names = [f"a{i}" for i in range(count)]
     scope: dict[str, Any] = {
-        "slow": functools.partial(_slow_call, launch, input_strides, alignments, new_outputs),
+        "slow": functools.partial(_slow_call, launch, input_strides, alignments, new_outputs, outputs),
         "allocate": allocate,
         "enqueue": launcher._enqueue,
         "handle": launcher._handle,
@@ -145,6 +157,10 @@ def make_runner(
     number = "stream(index)" if stream is not None else "None"
     lines.append(f"    if enqueue(handle, inputs_type({pointers}), outputs_type({results}), {arena}, {number}):")
     lines.append(f"        failed(({pointers}{',' if count else ''}), ({results},))")
+    for i, output in enumerate(outputs):
+        if output.final_strides is not None:
+            scope["with_final_strides"], scope[f"f{i}"] = _with_final_strides, output.final_strides
+            lines.append(f"    o{i} = with_final_strides(o{i}, f{i})")
     lines.append(f"    return ({''.join(f'o{i}, ' for i in range(len(outputs)))})")
     exec(compile("\n".join(lines), "<fuseline runner>", "exec"), scope)
     return scope["run"]

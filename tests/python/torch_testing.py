@@ -1,0 +1,52 @@
+"""Helpers of the tests of the torch.compile backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as tree
+
+import fuseline.torch
+
+
+def compiled(function: Any, server: str, options: Mapping[str, Any] | None = None, **how: Any) -> Any:
+    """The function or module, compiled by a server of which the address is given; the report begins anew."""
+    torch._dynamo.reset()
+    fuseline.torch.reset_report()
+    return torch.compile(function, backend="fuseline", options={"server": server, **(options or {})}, **how)
+
+
+def assert_same(got: Any, want: Any, tolerance: float = 1e-4) -> None:
+    """Equal structure, dtypes, shapes and, within a tolerance, values."""
+    got_leaves, got_form = tree.tree_flatten(got)
+    want_leaves, want_form = tree.tree_flatten(want)
+    assert got_form == want_form
+    for at, (a, b) in enumerate(zip(got_leaves, want_leaves)):
+        exact = not b.dtype.is_floating_point
+        torch.testing.assert_close(
+            a,
+            b,
+            rtol=0 if exact else tolerance,
+            atol=0 if exact else tolerance / 10,
+            equal_nan=True,
+            msg=lambda text, at=at: f"result {at}: {text}",
+        )
+
+
+def check(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    server: str,
+    options: Mapping[str, Any] | None = None,
+    tolerance: float = 1e-4,
+) -> Any:
+    """Compares with eager execution, and demands that everything was compiled."""
+    want = function(*arguments)
+    got = compiled(function, server, options, fullgraph=True)(*arguments)
+    assert_same(got, want, tolerance)
+    report = fuseline.torch.report()
+    assert report.eager_ops == [], str(report)
+    assert report.compiled_op_count == report.op_count > 0, str(report)
+    return got
