@@ -27,17 +27,57 @@ X, Y = floats(4, 5), floats(4, 5) + 0.25
 N, M = integers(4, 5), integers(4, 5) + 1
 T, F_ = floats(4, 5) > 0, floats(5, 4).t() > 0
 
-UNARY = (
-    "abs neg ceil floor trunc round exp exp2 expm1 sin cos tan tanh sinh cosh asinh atan erf erfc sigmoid "
-    "sign isnan isinf square frac "
-    "isfinite signbit deg2rad"
-).split()
-POSITIVE = "sqrt rsqrt reciprocal log log2 log10 log1p lgamma".split()
-ACTIVATIONS = (
-    "relu silu mish hardswish gelu elu leaky_relu softplus hardtanh hardsigmoid relu6 logsigmoid selu celu softsign "
-    "tanhshrink "
-    "hardshrink softshrink"
-).split()
+UNARY = [
+    "abs",
+    "neg",
+    "ceil",
+    "floor",
+    "trunc",
+    "round",
+    "exp",
+    "exp2",
+    "expm1",
+    "sin",
+    "cos",
+    "tan",
+    "tanh",
+    "sinh",
+    "cosh",
+    "asinh",
+    "atan",
+    "erf",
+    "erfc",
+    "sigmoid",
+    "sign",
+    "isnan",
+    "isinf",
+    "square",
+    "frac",
+    "isfinite",
+    "signbit",
+    "deg2rad",
+]
+POSITIVE = ["sqrt", "rsqrt", "reciprocal", "log", "log2", "log10", "log1p", "lgamma"]
+ACTIVATIONS = [
+    "relu",
+    "silu",
+    "mish",
+    "hardswish",
+    "gelu",
+    "elu",
+    "leaky_relu",
+    "softplus",
+    "hardtanh",
+    "hardsigmoid",
+    "relu6",
+    "logsigmoid",
+    "selu",
+    "celu",
+    "softsign",
+    "tanhshrink",
+    "hardshrink",
+    "softshrink",
+]
 
 CASES: dict[str, tuple[Function, tuple[Any, ...]]] = {
     **{name: (getattr(torch, name), (X,)) for name in UNARY},

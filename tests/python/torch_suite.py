@@ -41,6 +41,8 @@ def load_suite(path: Path, device: str, small: bool) -> Any:
         source = re.sub(r"(?<![\w.])\d+(?![\w.])", lambda m: _shrunk(m.group()), source)
     module = types.ModuleType("suite")
     module.__file__ = str(path)
+    # Dynamo looks the functions' module up by its name.
+    sys.modules["suite"] = module
     exec(compile(source.replace('D = "cuda"', f'D = "{device}"'), str(path), "exec"), module.__dict__)
     return module
 

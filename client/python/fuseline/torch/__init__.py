@@ -9,8 +9,20 @@
 docs/torch.md tells all of it. Needs torch 2.6 or later; nothing else of the package imports it.
 """
 
-from fuseline.torch.backend import backend
-from fuseline.torch.options import Options
-from fuseline.torch.report import EagerOp, GraphRecord, Report, report, reset_report
+import time as _time
 
-__all__ = ["EagerOp", "GraphRecord", "Options", "Report", "backend", "report", "reset_report"]
+_start = _time.perf_counter()
+
+from fuseline.torch.backend import backend  # noqa: E402
+from fuseline.torch.options import Options  # noqa: E402
+from fuseline.torch.report import EagerOp, GraphRecord, Report, report, reset_report  # noqa: E402
+
+_import_seconds = _time.perf_counter() - _start
+
+
+def import_seconds() -> float:
+    """What loading the backend took, once a process."""
+    return _import_seconds
+
+
+__all__ = ["EagerOp", "GraphRecord", "Options", "Report", "backend", "import_seconds", "report", "reset_report"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -108,6 +109,7 @@ def compile_graph(
     module: torch.fx.GraphModule, example_inputs: Sequence[Any], *, kind: str, options: Options
 ) -> Callable[[list[Any]], Any]:
     """Compiles one graph of AOTAutograd. The function takes its arguments in a list, which it empties."""
+    start = time.perf_counter()
     graph = module.graph
     _complete_metadata(module)
     for node in dead_code(graph):
@@ -156,8 +158,10 @@ def compile_graph(
     else:
         compiled, runners = set(), []
         steps, groups = split(graph, compiled), {}
+    program = build_program(module, steps, dict(zip(groups, runners)))
+    record.seconds = time.perf_counter() - start
     _record(record, graph, compiled, reasons, groups)
-    return build_program(module, steps, dict(zip(groups, runners)))
+    return program
 
 
 def _set(nodes: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:

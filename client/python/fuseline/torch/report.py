@@ -25,6 +25,8 @@ class GraphRecord:
     """Compiled graphs that it became."""
     kernel_count: int = 0
     statement_count: int = 0
+    seconds: float = 0.0
+    """All that Fuseline did for the graph; the next three are parts of it."""
     lowering_seconds: float = 0.0
     server_seconds: float = 0.0
     loading_seconds: float = 0.0
