@@ -52,14 +52,14 @@ def first_result(options: argparse.Namespace, how: str) -> dict[str, Any]:
     if how != "eager":
         # What torch.compile would load itself: told apart, since it is the same for every backend.
         import torch._dynamo.backends.common
-        import torch._functorch.aot_autograd  # noqa: F401
+        import torch._functorch.aot_autograd
     loaded = time.perf_counter()
     if how == "eager":
         function = case["fn"]
     elif how == "inductor":
         function = torch.compile(case["fn"])
     else:
-        function = torch.compile(case["fn"], backend="fuseline")
+        function = torch.compile(case["fn"], backend="fuseline", options={"on_server_loss": "raise"})
     function(*args)
     synchronize(options.device)
     total = time.perf_counter() - warmed
@@ -106,7 +106,7 @@ def call_overhead(options: argparse.Namespace) -> dict[str, Any]:
             inductor(*args)
             result["inductor_us"] = host_microseconds(lambda: inductor(*args), options.device)
             torch._dynamo.reset()
-        compiled = torch.compile(case["fn"], backend="fuseline")
+        compiled = torch.compile(case["fn"], backend="fuseline", options={"on_server_loss": "raise"})
         compiled(*args)
         result["fuseline_us"] = host_microseconds(lambda: compiled(*args), options.device)
     if options.small_workload != SMALL_WORKLOAD:

@@ -1,6 +1,6 @@
 """Runs a file of workloads through eager torch, Inductor and backend="fuseline", and prints a line of JSON for each.
 
-usage: torch_suite.py SUITE.py [--device cuda|cpu] [--small] [--no-inductor] [--only NAME,…] [--mode MODE] [--out
+usage: torch_suite.py SUITE.py [--device cuda|cpu] [--small] [--no-inductor] [--only NAME,…] [--cuda-graphs] [--out
 FILE.json]
 
 SUITE.py defines SUITE, a list of dicts with name, fn (a function of tensors) and make (a function that makes them),
@@ -89,7 +89,7 @@ def compiled_with(fn: Callable[..., Any], args: Sequence[Any], device: str, **ho
     return function, result, time.perf_counter() - start
 
 
-def run_case(case: dict[str, Any], device: str, inductor: bool, mode: str | None) -> dict[str, Any]:
+def run_case(case: dict[str, Any], device: str, inductor: bool, cuda_graphs: bool) -> dict[str, Any]:
     torch.manual_seed(0)
     args = case["make"]()
     row: dict[str, Any] = {"name": case["name"], "kind": case.get("kind", "")}
@@ -107,7 +107,11 @@ def run_case(case: dict[str, Any], device: str, inductor: bool, mode: str | None
             row["inductor_ms"] = median_ms(lambda: function(*args), device)
         fuseline.torch.reset_report()
         function, result, row["fuseline_compile_s"] = compiled_with(
-            case["fn"], args, device, backend="fuseline", mode=mode
+            case["fn"],
+            args,
+            device,
+            backend="fuseline",
+            options={"on_server_loss": "raise", "cuda_graphs": cuda_graphs},
         )
         row["fuseline_error"] = difference(result, reference)
         result = None
@@ -131,7 +135,7 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="shrink the sizes")
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--only", default="", help="names, separated by commas")
-    parser.add_argument("--mode", default=None, help="mode of torch.compile for Fuseline")
+    parser.add_argument("--cuda-graphs", action="store_true", help="Fuseline with CUDA graphs")
     parser.add_argument("--out", type=Path, default=None, help="also write all results to this file")
     options = parser.parse_args()
     suite = load_suite(options.suite, options.device, options.small)
@@ -141,7 +145,7 @@ def main() -> int:
         if only and case["name"] not in only:
             continue
         try:
-            row = run_case(case, options.device, not options.no_inductor, options.mode)
+            row = run_case(case, options.device, not options.no_inductor, options.cuda_graphs)
         except Exception as error:
             row = {"name": case["name"], "passed": False, "error": f"{type(error).__name__}: {error}"[:2000]}
         if options.device == "cuda":
