@@ -7,7 +7,9 @@ local launch is to be tested with another library than the installed package's.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,3 +78,16 @@ def torch_server(server: ServerProcess) -> str:
     if not fuseline.launch.is_available():
         pytest.skip("the launch library is not installed: nothing can be launched here")
     return server.address
+
+
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def run_script(script: str, folder: Path, server: ServerProcess) -> str:
+    environment = {**os.environ, "FUSELINE_SERVER": server.address}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=folder, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,20 +10,7 @@ from pathlib import Path
 
 import fuseline
 import pytest
-from conftest import ServerProcess
-
-
-def python_blocks(page: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-
-
-def run_script(script: str, folder: Path, server: ServerProcess) -> str:
-    environment = {**os.environ, "FUSELINE_SERVER": server.address}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, cwd=folder, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from conftest import ServerProcess, python_blocks, run_script
 
 
 def test_readmes_ten_lines_run(source_dir: Path, tmp_path: Path, server: ServerProcess) -> None:

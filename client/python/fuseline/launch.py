@@ -222,8 +222,8 @@ class Launcher:
         self._inputs_type = ctypes.c_void_p * len(self.inputs)
         self._outputs_type = ctypes.c_void_p * len(self.outputs)
         self._enqueue = lib.fuseline_launch
-        self._dense_inputs = tuple(s.strides == dense_strides(s.shape) for s in self.inputs)
         self._torch_call: Callable[..., Any] | None = None
+        self._numpy_inputs: tuple[tuple[Any, ...], ...] = ()
         self._numpy_outputs: tuple[tuple[tuple[int, ...], np.dtype[Any], int], ...] | None = None
 
     def launch(
@@ -273,23 +273,31 @@ class Launcher:
 
     def _call_numpy(self, arrays: tuple[np.ndarray[Any, Any], ...]) -> Any:
         if self._numpy_outputs is None:
+            self._numpy_inputs = tuple(
+                (s.shape, s.dtype.numpy, s.strides == dense_strides(s.shape), s.alignment_bytes, s) for s in self.inputs
+            )
             self._numpy_outputs = tuple((s.shape, s.dtype.numpy, s.alignment_bytes) for s in self.outputs)
         held = []
         pointers = []
-        for i, (array, wanted) in enumerate(zip(arrays, self.inputs)):
-            if array.shape != wanted.shape or array.dtype != wanted.dtype.numpy:
+        for array, (shape, dtype, dense, alignment, wanted) in zip(arrays, self._numpy_inputs):
+            if array.shape != shape or array.dtype != dtype:
                 raise self._mismatch(wanted.name, f"is {array.dtype}{list(array.shape)}, not {wanted}")
             pointer = array.__array_interface__["data"][0]
-            if not (self._dense_inputs[i] and array.flags.c_contiguous) or pointer % wanted.alignment_bytes:
+            if not (dense and array.flags.c_contiguous) or pointer % alignment:
                 array, pointer = _laid_out(array, wanted)
-            held.append(array)
+                held.append(array)
             pointers.append(pointer)
         outputs = tuple(_empty(shape, dtype, alignment) for shape, dtype, alignment in self._numpy_outputs)
         self.launch(pointers, [array.__array_interface__["data"][0] for array in outputs])
         return outputs[0] if len(outputs) == 1 else outputs
 
     def _call_views(self, tensors: Sequence[Any], out: Any, stream: int | None) -> Any:
-        inputs = [self._fit(view_of(tensor), wanted) for tensor, wanted in zip(tensors, self.inputs)]
+        # Arrays first: a view does not keep what only the call holds.
+        held = [
+            _array_of_number(t, w.dtype) if self.device.cuda_ordinal is None else t
+            for t, w in zip(tensors, self.inputs)
+        ]
+        inputs = [self._fit(view_of(tensor), wanted) for tensor, wanted in zip(held, self.inputs)]
         if out is None:
             if self.device.cuda_ordinal is not None:
                 raise self._mismatch("out", "new outputs on CUDA need PyTorch tensors as inputs: give out")
@@ -334,6 +342,13 @@ class Launcher:
                 )
             )
         return tuple(found)
+
+
+def _array_of_number(value: Any, dtype: DType) -> Any:
+    """A number as an array; anything else as it is."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    return np.asarray(value, dtype.numpy) if isinstance(value, (bool, int, float)) else value
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], alignment: int) -> np.ndarray[Any, Any]:
