@@ -173,6 +173,16 @@ def test_an_omitted_artifact_runs_on_the_server_only(client: fuseline.Client) ->
         compiled.artifact()
 
 
+def test_targets_may_be_left_to_the_servers_devices(client: fuseline.Client) -> None:
+    has_gpu = any(device.target.startswith("cuda") for device in client.server_info().devices)
+    if has_gpu:
+        assert client.compile(TEXT, symbols={"n": 2}, target="cuda").target.startswith("cuda:sm_")
+    else:
+        assert client.compile(TEXT, symbols={"n": 2}, target="auto").target == "cpu"
+        with pytest.raises(fuseline.FailedPreconditionError, match="no CUDA device"):
+            client.compile(TEXT, symbols={"n": 2}, target="cuda")
+
+
 def test_server_info_names_targets_and_devices(client: fuseline.Client) -> None:
     info = client.server_info()
     assert any(target.target == "cpu" and target.can_execute for target in info.targets)

@@ -27,7 +27,7 @@ from fuseline import protocol
 from fuseline import report as reports
 from fuseline.channel import Channel, ChannelOptions
 from fuseline.compiled import Compiled, compiled_from_response
-from fuseline.errors import Error, InternalError, InvalidArgumentError, make_error
+from fuseline.errors import Error, FailedPreconditionError, InternalError, InvalidArgumentError, make_error
 from fuseline.execute import ExecuteResult, Keep
 from fuseline.graph import Graph, as_graph
 from fuseline.report import CacheStats, Explanation, KeptTensor, ServerInfo
@@ -51,6 +51,7 @@ class Client:
         self._memory = FingerprintMemory(_MOST_REMEMBERED if remember else 0)
         self.target = target
         """What graphs are compiled for where a call does not say; empty: the server chooses."""
+        self._cuda_target: str | None = None
         self.options = options
         """How graphs are compiled where a call does not say."""
 
@@ -265,7 +266,7 @@ class Client:
                 base.graph,
                 None if base.graph is not None else base.fingerprint,
                 dict(symbols) if symbols is not None else base.symbols,
-                base.target if target is None else target,
+                base.target if target is None else self._resolved(target),
                 base.options if options is None else options,
                 bypass_cache,
             )
@@ -281,10 +282,23 @@ class Client:
             as_graph(graph),
             None,
             dict(symbols or {}),
-            self.target if target is None else target,
+            self._resolved(self.target if target is None else target),
             self.options if options is None else options,
             bypass_cache,
         )
+
+    def _resolved(self, target: str) -> str:
+        """ "cuda" and "auto" as the target of one of the server's devices."""
+        if target not in ("cuda", "auto"):
+            return target
+        if self._cuda_target is None:
+            found = [device.target for device in self.server_info().devices if device.target.startswith("cuda")]
+            self._cuda_target = found[0] if found else ""
+        if not self._cuda_target and target == "cuda":
+            raise FailedPreconditionError(
+                "the server has no CUDA device", reason="TARGET_NOT_AVAILABLE", subject="target"
+            )
+        return self._cuda_target or "cpu"
 
     def _batch_result(self, spec: Spec, answer: Any) -> Compiled | Error:
         if answer.HasField("response"):
@@ -323,10 +337,11 @@ def connect(
 ) -> Client:
     """A client of the server at `address`: "HOST:PORT", "[::1]:PORT" or "unix:/path"; None: $FUSELINE_SERVER.
 
-    Does not wait for the server: a call that finds none raises UnavailableError. `target`: "cpu", "cuda:sm_90"; empty:
-    the server chooses. `deadline`: seconds for each call, all its attempts together; None: no limit. `max_attempts`:
-    while the server answers UNAVAILABLE, with waits from `initial_backoff` to `max_backoff` seconds. `owner`: whose
-    kept tensors the calls see. `credentials`: of gRPC's channel; None: plain text.
+    Does not wait for the server: a call that finds none raises UnavailableError. `target`: "cpu", "cuda:sm_90"; "cuda":
+    that of the server's first CUDA device; "auto": the same, or else cpu; empty: the server chooses. `deadline`:
+    seconds for each call, all its attempts together; None: no limit. `max_attempts`: while the server answers
+    UNAVAILABLE, with waits from `initial_backoff` to `max_backoff` seconds. `owner`: whose kept tensors the calls see.
+    `credentials`: of gRPC's channel; None: plain text.
     """
     address = address if address is not None else os.environ.get("FUSELINE_SERVER", "")
     if not address:

@@ -19,7 +19,7 @@ import functools
 import inspect
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -138,6 +138,24 @@ def _fill(value: Any, outputs: tuple[Any, ...]) -> Any:
     return value
 
 
+def _device_of(key: Any) -> int | None:
+    """The GPU that an argument is on; None: none is on any."""
+    return next((leaf[3] for leaf in key[1] if leaf[3] is not None), None)
+
+
+def _short_key(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """What the arguments are where all are NumPy's arrays or PyTorch's tensors; else None."""
+    key: list[Any] = []
+    for value in args:
+        if type(value) is np.ndarray:
+            key.append((value.dtype, value.shape))
+        elif hasattr(value, "data_ptr"):
+            key.append((value.dtype, value.shape, value.stride(), value.device))
+        else:
+            return None
+    return tuple(key)
+
+
 class JitFunction:
     """What jit makes of a function."""
 
@@ -158,6 +176,8 @@ class JitFunction:
         self._local = local
         self._lock = threading.Lock()
         self._programs: dict[Any, _Program] = {}
+        # By what the arguments are where they are arrays alone: found without taking them apart.
+        self._runs: dict[Any, Callable[[Sequence[Any]], Any]] = {}
 
     @property
     def client(self) -> Client:
@@ -168,16 +188,16 @@ class JitFunction:
             return self._client
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        short = None if kwargs else _short_key(args)
+        if short is not None:
+            known = self._runs.get(short)
+            if known is not None:
+                return known(args)
         leaves, key, bound = self._take_apart(args, kwargs)
-        program = self._program(leaves, key, bound)
-        values = [value for _, value in leaves]
-        device = next((leaf[3] for leaf in key[1] if leaf[3] is not None), None)
-        compiled = self._compiled(program, device)
-        if device is not None or self._local:
-            result = compiled.launch(*values, device=None if device is None else cuda_device(device))
-        else:
-            result = compiled(*values)
-        return _fill(program.result, result if program.output_count != 1 else (result,))
+        run = self._run_of(self._program(leaves, key, bound), _device_of(key))
+        if short is not None:
+            self._runs[short] = run
+        return run([value for _, value in leaves])
 
     def graph(self, *args: Any, **kwargs: Any) -> Graph:
         """The graph for these arguments."""
@@ -186,8 +206,7 @@ class JitFunction:
     def compile(self, *args: Any, **kwargs: Any) -> Compiled:
         """Compiled for these arguments, without running it."""
         leaves, key, bound = self._take_apart(args, kwargs)
-        device = next((leaf[3] for leaf in key[1] if leaf[3] is not None), None)
-        return self._compiled(self._program(leaves, key, bound), device)
+        return self._compiled(self._program(leaves, key, bound), _device_of(key))
 
     def explain(self, *args: Any, stages: bool = False, key: bool = False, **kwargs: Any) -> Explanation:
         """What was fused, for these arguments."""
@@ -237,6 +256,17 @@ class JitFunction:
         for array in outputs:
             graph.output(array.value)
         return _Program(graph, result, len(outputs))
+
+    def _run_of(self, program: _Program, device: int | None) -> Callable[[Sequence[Any]], Any]:
+        """What runs a program on its arrays."""
+        compiled = self._compiled(program, device)
+        function: Callable[..., Any] = compiled
+        if device is not None or self._local:
+            function = compiled.launcher(None if device is None else cuda_device(device))
+        if isinstance(program.result, _Position) and program.output_count == 1:
+            return lambda arrays: function(*arrays)
+        single = program.output_count == 1
+        return lambda arrays: _fill(program.result, (function(*arrays),) if single else function(*arrays))
 
     def _compiled(self, program: _Program, device: int | None) -> Compiled:
         if program.compiled is None:
