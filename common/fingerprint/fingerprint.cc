@@ -30,10 +30,6 @@ std::array<uint8_t, 32> Sha256(std::string_view bytes) {
   return digest;
 }
 
-std::string Hex(const std::array<uint8_t, 32>& bytes) {
-  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-}
-
 std::string BoolText(bool value) { return value ? "true" : "false"; }
 
 // Whether an option changes what is compiled. docs/fingerprint.md argues each row.
@@ -90,9 +86,6 @@ void AppendSized(std::string_view value, std::string* bytes) {
 
 }  // namespace
 
-std::string Fingerprint::ToHex() const { return Hex(bytes); }
-std::string Digest::ToHex() const { return Hex(sha256); }
-
 absl::StatusOr<Fingerprint> ParseFingerprint(std::string_view hex) {
   Fingerprint fingerprint;
   const auto bad = [hex] {
@@ -133,7 +126,7 @@ Fingerprint ComputeFingerprint(const FingerprintInputs& inputs) {
 std::vector<KeyField> ExplainKey(const FingerprintInputs& inputs) {
   std::vector<KeyField> result;
   for (RawField& field : KeyFields(inputs)) {
-    std::string digest = Hex(Sha256(field.bytes));
+    std::string digest = HexOf(Sha256(field.bytes));
     result.push_back({std::string(field.name), field.is_text ? std::move(field.bytes) : digest, digest});
   }
   return result;

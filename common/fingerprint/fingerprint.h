@@ -15,10 +15,22 @@
 
 namespace fuseline {
 
+// Inline, for the launch library, which has no more of this folder.
+inline std::string HexOf(const std::array<uint8_t, 32>& bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  hex.reserve(2 * bytes.size());
+  for (const uint8_t byte : bytes) {
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
 // A hash of meaning.
 struct Fingerprint {
   std::array<uint8_t, 32> bytes{};
-  std::string ToHex() const;
+  std::string ToHex() const { return HexOf(bytes); }
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
   friend bool operator<(const Fingerprint& a, const Fingerprint& b) { return a.bytes < b.bytes; }
   template <typename H>
@@ -33,7 +45,7 @@ absl::StatusOr<Fingerprint> ParseFingerprint(std::string_view hex);
 struct Digest {
   std::array<uint8_t, 32> sha256{};
   int64_t size_bytes = 0;
-  std::string ToHex() const;
+  std::string ToHex() const { return HexOf(sha256); }
   friend bool operator==(const Digest&, const Digest&) = default;
   friend bool operator<(const Digest& a, const Digest& b) { return a.sha256 < b.sha256; }
   template <typename H>

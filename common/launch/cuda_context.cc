@@ -15,10 +15,11 @@ constexpr uint64_t kPoolReleaseThreshold = ~uint64_t{0};
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<CudaContext>> CudaContext::Open(std::shared_ptr<const CudaDriver> driver, int ordinal) {
+absl::StatusOr<std::shared_ptr<CudaContext>> CudaContext::Open(std::shared_ptr<const CudaDriver> driver, int ordinal,
+                                                               CudaTenancy tenancy) {
   int device = 0;
   FUSELINE_RETURN_IF_ERROR(driver->Check(driver->DeviceGet(&device, ordinal), "cuDeviceGet"));
-  std::shared_ptr<CudaContext> context(new CudaContext(std::move(driver), device));
+  std::shared_ptr<CudaContext> context(new CudaContext(std::move(driver), device, tenancy));
   FUSELINE_RETURN_IF_ERROR(context->Init());
   return context;
 }
@@ -36,7 +37,7 @@ absl::Status CudaContext::Init() {
   FUSELINE_RETURN_IF_ERROR(scope.status());
   FUSELINE_RETURN_IF_ERROR(
       driver_->Check(driver_->StreamCreate(&stream_, CudaDriver::kStreamNonBlocking), "cuStreamCreate"));
-  if (attribute(CudaDriver::kAttrMemoryPools) == 1 &&
+  if (tenancy_ == CudaTenancy::kOwner && attribute(CudaDriver::kAttrMemoryPools) == 1 &&
       driver_->DeviceGetDefaultMemPool(&pool_, device_) == CudaDriver::kSuccess) {
     uint64_t threshold = kPoolReleaseThreshold;
     FUSELINE_RETURN_IF_ERROR(driver_->Check(

@@ -1,13 +1,14 @@
 // Tested by tests/unit/server/cuda_device_test.cc
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/artifact/index_checks.h"
+#include "common/launch/cuda_artifact.h"
 #include "common/launch/cuda_context.h"
 #include "common/launch/cuda_driver.h"
+#include "common/launch/cuda_launch.h"
 #include "common/launch/cuda_transfer.h"
 #include "common/launch/launch_plan_runner.h"
 #include "common/status/error.h"
@@ -17,110 +18,9 @@
 namespace fuseline::launch {
 namespace {
 
-// Dynamic shared memory beyond this must be asked for.
-constexpr int64_t kDefaultSharedBytes = 48 << 10;
 constexpr int kCopyRuns = 11;
 constexpr size_t kRunsAhead = 8;  // timed runs that are enqueued ahead: more than launching one more takes
 constexpr int64_t kLeastFlushBytes = 256ll << 20;  // several times the largest L2 so far (50 MiB on Hopper)
-constexpr int64_t kConstantAlignment = 256;
-
-class LoadedCudaArtifact : public LoadedArtifact {
- public:
-  // What launching a step needs besides addresses.
-  struct Step {
-    CuFunction function = nullptr;  // null for copies
-    const PlanStep* plan = nullptr;
-  };
-
-  LoadedCudaArtifact(ArtifactPtr artifact, std::shared_ptr<CudaContext> context)
-      : artifact_(std::move(artifact)), context_(std::move(context)) {}
-  ~LoadedCudaArtifact() override {
-    const CudaContext::Scope scope(*context_);
-    context_->driver().StreamSynchronize(context_->stream());  // nothing may run while its code goes away
-    for (CuModule module : modules_) context_->driver().ModuleUnload(module);
-  }
-  const Artifact& artifact() const override { return *artifact_; }
-  const std::vector<Step>& steps() const { return steps_; }
-  CuDevicePtr constant(int32_t index) const { return constants_[static_cast<size_t>(index)]; }
-
-  absl::Status Init(CudaTransfer& transfer) {
-    const CudaDriver& driver = context_->driver();
-    const CudaContext::Scope scope(*context_);
-    FUSELINE_RETURN_IF_ERROR(scope.status());
-    std::vector<CuFunction> functions;
-    std::map<std::string_view, CuModule> loaded;  // equal images are loaded once
-    for (const KernelImage& kernel : artifact_->kernels) {
-      if (kernel.format != ImageFormat::kCubin && kernel.format != ImageFormat::kPtx) {
-        return Internal(StrCat("kernel '", kernel.entry, "' is neither a cubin nor ptx"));
-      }
-      CuModule& module = loaded[kernel.bytes];
-      if (module == nullptr) {
-        FUSELINE_RETURN_IF_ERROR(driver.Check(driver.ModuleLoadData(&module, kernel.bytes.c_str()),
-                                              StrCat("load kernel '", kernel.entry, "'")));
-        modules_.push_back(module);
-      }
-      FUSELINE_RETURN_IF_ERROR(
-          driver.Check(driver.ModuleGetFunction(&functions.emplace_back(), module, kernel.entry.c_str()),
-                       StrCat("find kernel '", kernel.entry, "'")));
-    }
-    for (const PlanStep& step : artifact_->plan.steps) {
-      Step& launch = steps_.emplace_back();
-      launch.plan = &step;
-      if (step.kind != PlanStep::Kind::kLaunch) continue;
-      launch.function = functions[static_cast<size_t>(step.kernel)];
-      const KernelImage& kernel = artifact_->kernels[static_cast<size_t>(step.kernel)];
-      FUSELINE_RETURN_IF_ERROR(AllowSharedMemory(kernel, step.dims, launch.function));
-    }
-    return InitConstants(transfer);
-  }
-
- private:
-  absl::Status AllowSharedMemory(const KernelImage& kernel, const LaunchDims& dims, CuFunction function) {
-    const int64_t needed_bytes = dims.dynamic_shared_bytes + kernel.resources.static_shared_bytes;
-    if (needed_bytes <= kDefaultSharedBytes) return absl::OkStatus();
-    const int64_t most_bytes = context_->attribute(CudaDriver::kAttrMaxSharedOptin);
-    if (needed_bytes > most_bytes) {
-      return Internal(StrCat("kernel '", kernel.entry, "' needs ", needed_bytes,
-                             " bytes of shared memory, the device has ", most_bytes));
-    }
-    // Several steps may launch the kernel: the largest counts.
-    int64_t& allowed = allowed_[function];
-    if (dims.dynamic_shared_bytes <= allowed) return absl::OkStatus();
-    allowed = dims.dynamic_shared_bytes;
-    const CudaDriver& driver = context_->driver();
-    return driver.Check(driver.FuncSetAttribute(function, CudaDriver::kFuncMaxDynamicShared, static_cast<int>(allowed)),
-                        StrCat("shared memory of kernel '", kernel.entry, "'"));
-  }
-
-  absl::Status InitConstants(CudaTransfer& transfer) {
-    const std::vector<std::string>& constants = artifact_->plan.constants;
-    int64_t total_bytes = 0;
-    std::vector<int64_t> offsets;
-    for (const std::string& constant : constants) {
-      offsets.push_back(total_bytes);
-      total_bytes +=
-          (static_cast<int64_t>(constant.size()) + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment;
-    }
-    if (constants.empty()) return absl::OkStatus();
-    FUSELINE_ASSIGN_OR_RETURN(constant_block_, context_->Allocate(total_bytes));
-    for (size_t c = 0; c < constants.size(); ++c) {
-      char* place = static_cast<char*>(constant_block_.get()) + offsets[c];
-      constants_.push_back(ToCuda(place));
-      FUSELINE_RETURN_IF_ERROR(
-          transfer.ToDevice(place, constants[c].data(), static_cast<int64_t>(constants[c].size())));
-    }
-    return absl::OkStatus();
-  }
-
-  const ArtifactPtr artifact_;
-  const std::shared_ptr<CudaContext> context_;
-  // Fixed after Init.
-  std::vector<CuModule> modules_;
-  std::vector<Step> steps_;
-  std::map<CuFunction, int64_t> allowed_;  // dynamic shared bytes asked for
-  std::shared_ptr<void> constant_block_;
-  std::vector<CuDevicePtr> constants_;
-};
 
 // Events with their destructor.
 class EventList {
@@ -168,6 +68,7 @@ class CudaDevice : public Device {
   Target target() const override { return target_; }
   int64_t memory_bytes() const override { return context_->memory_bytes(); }
   MemoryUsage memory_usage() const override { return {context_->used_bytes(), context_->reserved_bytes()}; }
+  int driver_version() const override { return context_->driver().version; }
   bool CanRun(const Target& target) const override { return RunsCodeFor(target_, target); }
 
   absl::StatusOr<LoadedArtifactPtr> Load(ArtifactPtr artifact) override {
@@ -182,9 +83,13 @@ class CudaDevice : public Device {
                        StrCat("the artifact needs a driver for CUDA ", artifact->least_driver_version,
                               ", this one is for ", context_->driver().version));
     }
-    auto loaded = std::make_shared<LoadedCudaArtifact>(std::move(artifact), context_);
-    FUSELINE_RETURN_IF_ERROR(loaded->Init(transfer_));
-    return LoadedArtifactPtr(std::move(loaded));
+    FUSELINE_ASSIGN_OR_RETURN(LoadedArtifactPtr loaded,
+                              LoadedCudaArtifact::Load(std::move(artifact), context_, transfer_));
+    return loaded;
+  }
+
+  absl::StatusOr<std::unique_ptr<PreparedLaunch>> Prepare(LoadedArtifactPtr artifact) override {
+    return PreparedCudaLaunch::Prepare(std::static_pointer_cast<const LoadedCudaArtifact>(std::move(artifact)));
   }
 
   absl::StatusOr<std::shared_ptr<void>> Allocate(int64_t size_bytes) override { return context_->Allocate(size_bytes); }
@@ -198,14 +103,15 @@ class CudaDevice : public Device {
   absl::Status Run(const LoadedArtifact& artifact, absl::Span<void* const> inputs, absl::Span<void* const> outputs,
                    const StopCheck& stop) override {
     const auto& loaded = static_cast<const LoadedCudaArtifact&>(artifact);
-    FUSELINE_ASSIGN_OR_RETURN(Addresses addresses, Resolve(loaded, inputs, outputs));
+    const LaunchPlan& plan = loaded.artifact().plan;
+    FUSELINE_RETURN_IF_ERROR(CheckCounts(plan, inputs, outputs));
     const CudaContext::Scope scope(*context_);
     FUSELINE_RETURN_IF_ERROR(scope.status());
     absl::MutexLock lock(&mutex_);
-    const LaunchPlan& plan = loaded.artifact().plan;
-    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> arena, AllocateArena(plan, addresses));
-    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> noted, AllocateChecks(plan, addresses));
-    FUSELINE_RETURN_IF_ERROR(Launch(loaded, addresses, stop));
+    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> arena, AllocateArena(plan));
+    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> noted, AllocateChecks(plan));
+    FUSELINE_RETURN_IF_ERROR(
+        loaded.Enqueue(inputs.data(), outputs.data(), arena.get(), ToCuda(noted.get()), context_->stream(), stop));
     return ReadChecks(plan, noted.get());
   }
 
@@ -222,7 +128,8 @@ class CudaDevice : public Device {
                                            absl::Span<void* const> outputs, int warmup, int iterations,
                                            bool flush_cache, const StopCheck& stop) override {
     const auto& loaded = static_cast<const LoadedCudaArtifact&>(artifact);
-    FUSELINE_ASSIGN_OR_RETURN(Addresses addresses, Resolve(loaded, inputs, outputs));
+    const LaunchPlan& plan = loaded.artifact().plan;
+    FUSELINE_RETURN_IF_ERROR(CheckCounts(plan, inputs, outputs));
     const CudaContext::Scope scope(*context_);
     FUSELINE_RETURN_IF_ERROR(scope.status());
     std::shared_ptr<void> flush_block;
@@ -235,11 +142,14 @@ class CudaDevice : public Device {
     EventList events(*context_, 2 * count);
     FUSELINE_RETURN_IF_ERROR(events.Init());
     absl::MutexLock lock(&mutex_);
-    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> arena, AllocateArena(loaded.artifact().plan, addresses));
-    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> noted, AllocateChecks(loaded.artifact().plan, addresses));
+    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> arena, AllocateArena(plan));
+    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<void> noted, AllocateChecks(plan));
+    const auto launch = [&] {
+      return loaded.Enqueue(inputs.data(), outputs.data(), arena.get(), ToCuda(noted.get()), context_->stream(), stop);
+    };
     for (int i = 0; i < warmup; ++i) {
       if (stop && static_cast<size_t>(i) % kRunsAhead == 0) FUSELINE_RETURN_IF_ERROR(context_->Synchronize());
-      FUSELINE_RETURN_IF_ERROR(Launch(loaded, addresses, stop));
+      FUSELINE_RETURN_IF_ERROR(launch());
     }
     for (size_t i = 0; i < count; ++i) {
       // So that a stop leaves no more than these to be waited for.
@@ -251,11 +161,11 @@ class CudaDevice : public Device {
             "flush the L2"));
       }
       FUSELINE_RETURN_IF_ERROR(events.Record(2 * i));
-      FUSELINE_RETURN_IF_ERROR(Launch(loaded, addresses, stop));
+      FUSELINE_RETURN_IF_ERROR(launch());
       FUSELINE_RETURN_IF_ERROR(events.Record(2 * i + 1));
     }
     FUSELINE_RETURN_IF_ERROR(context_->Synchronize());
-    FUSELINE_RETURN_IF_ERROR(ReadChecks(loaded.artifact().plan, noted.get()));
+    FUSELINE_RETURN_IF_ERROR(ReadChecks(plan, noted.get()));
     std::vector<double> micros(count);
     for (size_t i = 0; i < count; ++i) {
       FUSELINE_ASSIGN_OR_RETURN(micros[i], events.Micros(2 * i, 2 * i + 1));
@@ -296,60 +206,27 @@ class CudaDevice : public Device {
   }
 
  private:
-  // Device addresses of a plan's buffers; temporaries get theirs in AllocateArena.
-  using Addresses = std::vector<CuDevicePtr>;
-
-  static absl::StatusOr<Addresses> Resolve(const LoadedCudaArtifact& loaded, absl::Span<void* const> inputs,
-                                           absl::Span<void* const> outputs) {
-    const LaunchPlan& plan = loaded.artifact().plan;
-    if (inputs.size() != plan.inputs.size() || outputs.size() != plan.outputs.size()) {
-      return Internal(StrCat("the plan takes ", plan.inputs.size(), " inputs and ", plan.outputs.size(),
-                             " outputs, got ", inputs.size(), " and ", outputs.size()));
-    }
-    Addresses addresses(plan.buffers.size(), 0);
-    for (size_t b = 0; b < addresses.size(); ++b) {
-      const PlanBuffer& buffer = plan.buffers[b];
-      switch (buffer.kind) {
-        case PlanBuffer::Kind::kInput:
-          addresses[b] = ToCuda(inputs[static_cast<size_t>(buffer.index)]);
-          break;
-        case PlanBuffer::Kind::kOutput:
-          addresses[b] = ToCuda(outputs[static_cast<size_t>(buffer.index)]);
-          break;
-        case PlanBuffer::Kind::kConstant:
-          addresses[b] = loaded.constant(buffer.index);
-          break;
-        case PlanBuffer::Kind::kTemporary:
-        case PlanBuffer::Kind::kChecks:
-          break;
-      }
-    }
-    return addresses;
+  static absl::Status CheckCounts(const LaunchPlan& plan, absl::Span<void* const> inputs,
+                                  absl::Span<void* const> outputs) {
+    if (inputs.size() == plan.inputs.size() && outputs.size() == plan.outputs.size()) return absl::OkStatus();
+    return Internal(StrCat("the plan takes ", plan.inputs.size(), " inputs and ", plan.outputs.size(), " outputs, got ",
+                           inputs.size(), " and ", outputs.size()));
   }
 
-  // Memory for the temporaries, and their addresses. Released in the stream's order, so right after the launches is
-  // early enough.
-  absl::StatusOr<std::shared_ptr<void>> AllocateArena(const LaunchPlan& plan, Addresses& addresses) {
+  // Memory for the temporaries. Released in the stream's order, so right after the launches is early enough.
+  absl::StatusOr<std::shared_ptr<void>> AllocateArena(const LaunchPlan& plan) {
     if (plan.arena_bytes <= 0) return nullptr;
-    FUSELINE_ASSIGN_OR_RETURN(std::shared_ptr<void> arena, context_->Allocate(plan.arena_bytes));
-    for (size_t b = 0; b < addresses.size(); ++b) {
-      if (plan.buffers[b].kind != PlanBuffer::Kind::kTemporary) continue;
-      addresses[b] = ToCuda(arena.get()) + static_cast<CuDevicePtr>(plan.buffers[b].arena_offset_bytes);
-    }
-    return arena;
+    return context_->Allocate(plan.arena_bytes);
   }
 
   // Where the kernels note indices that are out of range: zeros, in the stream's order. Null for a plan without checks.
-  absl::StatusOr<std::shared_ptr<void>> AllocateChecks(const LaunchPlan& plan, Addresses& addresses) {
+  absl::StatusOr<std::shared_ptr<void>> AllocateChecks(const LaunchPlan& plan) {
     if (plan.checks.empty()) return nullptr;
     FUSELINE_ASSIGN_OR_RETURN(std::shared_ptr<void> noted, context_->Allocate(ChecksBytes(plan)));
     const CudaDriver& driver = context_->driver();
     FUSELINE_RETURN_IF_ERROR(driver.Check(
         driver.MemsetD8Async(ToCuda(noted.get()), 0, static_cast<size_t>(ChecksBytes(plan)), context_->stream()),
         "clear the index checks"));
-    for (size_t b = 0; b < addresses.size(); ++b) {
-      if (plan.buffers[b].kind == PlanBuffer::Kind::kChecks) addresses[b] = ToCuda(noted.get());
-    }
     return noted;
   }
 
@@ -361,43 +238,6 @@ class CudaDevice : public Device {
     return IndexCheckStatus(plan.checks, host);
   }
 
-  // The context is current.
-  absl::Status Launch(const LoadedCudaArtifact& loaded, Addresses& addresses, const StopCheck& stop)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const LaunchPlan& plan = loaded.artifact().plan;
-    const CudaDriver& driver = context_->driver();
-    std::vector<void*> params;
-    for (const LoadedCudaArtifact::Step& step : loaded.steps()) {
-      if (stop) FUSELINE_RETURN_IF_ERROR(stop());
-      const std::vector<int32_t>& buffers = step.plan->buffers;
-      if (step.function == nullptr) {
-        const int64_t size_bytes = plan.buffers[static_cast<size_t>(buffers[0])].size_bytes;
-        if (size_bytes == 0) continue;
-        FUSELINE_RETURN_IF_ERROR(
-            driver.Check(driver.MemcpyDtoDAsync(addresses[static_cast<size_t>(buffers[1])],
-                                                addresses[static_cast<size_t>(buffers[0])],
-                                                static_cast<size_t>(size_bytes), context_->stream()),
-                         "copy on the device"));
-        continue;
-      }
-      params.clear();
-      for (const int32_t b : buffers) params.push_back(&addresses[static_cast<size_t>(b)]);
-      for (const int64_t& n : step.plan->sizes) params.push_back(const_cast<int64_t*>(&n));  // the driver only reads it
-      const LaunchDims& d = step.plan->dims;
-      const int result = driver.LaunchKernel(
-          step.function, static_cast<unsigned>(d.grid[0]), static_cast<unsigned>(d.grid[1]),
-          static_cast<unsigned>(d.grid[2]), static_cast<unsigned>(d.block[0]), static_cast<unsigned>(d.block[1]),
-          static_cast<unsigned>(d.block[2]), static_cast<unsigned>(d.dynamic_shared_bytes), context_->stream(),
-          params.data(), nullptr);
-      if (result != CudaDriver::kSuccess) {
-        return driver.Check(
-            result,
-            StrCat("launch kernel '", loaded.artifact().kernels[static_cast<size_t>(step.plan->kernel)].entry, "'"));
-      }
-    }
-    return absl::OkStatus();
-  }
-
   const std::shared_ptr<CudaContext> context_;
   const Target target_;
   CudaTransfer transfer_;
@@ -405,12 +245,6 @@ class CudaDevice : public Device {
 };
 
 }  // namespace
-
-bool RunsCodeFor(const Target& device, const Target& code) {
-  if (!device.is_cuda() || !code.is_cuda()) return device == code;
-  if (code.arch_specific) return code.sm == device.sm;
-  return code.sm / 10 == device.sm / 10 && code.sm <= device.sm;
-}
 
 int CountCudaDevices(std::string& why) {
   const absl::StatusOr<std::shared_ptr<const CudaDriver>> driver = LoadCudaDriver();
@@ -428,9 +262,16 @@ int CountCudaDevices(std::string& why) {
   return std::max(count, 0);
 }
 
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int ordinal) {
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int ordinal, CudaTenancy tenancy) {
   FUSELINE_ASSIGN_OR_RETURN(std::shared_ptr<const CudaDriver> driver, LoadCudaDriver());
-  FUSELINE_ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context, CudaContext::Open(std::move(driver), ordinal));
+  int count = 0;
+  FUSELINE_RETURN_IF_ERROR(driver->Check(driver->DeviceGetCount(&count), "cuDeviceGetCount"));
+  if (ordinal < 0 || ordinal >= count) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, "cuda",
+                     StrCat("there is no GPU ", ordinal, ": the NVIDIA driver shows ", count));
+  }
+  FUSELINE_ASSIGN_OR_RETURN(std::shared_ptr<CudaContext> context,
+                            CudaContext::Open(std::move(driver), ordinal, tenancy));
   return std::make_unique<CudaDevice>(std::move(context));
 }
 

@@ -97,9 +97,12 @@ absl::StatusOr<std::shared_ptr<const CudaDriver>> LoadCudaDriver() {
   table.Find("cuDevicePrimaryCtxRelease_v2", d.DevicePrimaryCtxRelease);
   table.Find("cuCtxPushCurrent_v2", d.CtxPushCurrent);
   table.Find("cuCtxPopCurrent_v2", d.CtxPopCurrent);
+  table.Find("cuCtxGetCurrent", d.CtxGetCurrent);
   table.Find("cuStreamCreate", d.StreamCreate);
   table.Find("cuStreamDestroy_v2", d.StreamDestroy);
   table.Find("cuStreamSynchronize", d.StreamSynchronize);
+  table.Find("cuStreamIsCapturing", d.StreamIsCapturing);
+  table.Find("cuThreadExchangeStreamCaptureMode", d.ThreadExchangeStreamCaptureMode);
   table.Find("cuModuleLoadData", d.ModuleLoadData);
   table.Find("cuModuleUnload", d.ModuleUnload);
   table.Find("cuModuleGetFunction", d.ModuleGetFunction);
@@ -118,6 +121,8 @@ absl::StatusOr<std::shared_ptr<const CudaDriver>> LoadCudaDriver() {
   table.Find("cuMemsetD8Async", d.MemsetD8Async);
   table.Find("cuMemAllocHost_v2", d.MemAllocHost);
   table.Find("cuMemFreeHost", d.MemFreeHost);
+  table.Find("cuMemHostAlloc", d.MemHostAlloc);
+  table.Find("cuMemHostGetDevicePointer_v2", d.MemHostGetDevicePointer);
   table.Find("cuEventCreate", d.EventCreate);
   table.Find("cuEventDestroy_v2", d.EventDestroy);
   table.Find("cuEventRecord", d.EventRecord);

@@ -37,6 +37,10 @@ struct CudaDriver {
   // Others.
   static constexpr int kFuncMaxDynamicShared = 8;
   static constexpr unsigned kStreamNonBlocking = 1;
+  static constexpr int kCaptureNone = 0;     // a stream that is not being captured
+  static constexpr int kCaptureRelaxed = 2;  // the mode in which a thread may allocate while streams are captured
+  static constexpr unsigned kHostPortable = 1;
+  static constexpr unsigned kHostDeviceMap = 2;
   static constexpr int kPoolReleaseThreshold = 4;
   static constexpr int kPoolReservedBytes = 5;
   static constexpr int kPoolUsedBytes = 7;
@@ -55,9 +59,12 @@ struct CudaDriver {
   int (*DevicePrimaryCtxRelease)(int device);
   int (*CtxPushCurrent)(CuContext context);
   int (*CtxPopCurrent)(CuContext* context);
+  int (*CtxGetCurrent)(CuContext* context);
   int (*StreamCreate)(CuStream* stream, unsigned flags);
   int (*StreamDestroy)(CuStream stream);
   int (*StreamSynchronize)(CuStream stream);
+  int (*StreamIsCapturing)(CuStream stream, int* status);
+  int (*ThreadExchangeStreamCaptureMode)(int* mode);
   int (*ModuleLoadData)(CuModule* module, const void* image);
   int (*ModuleUnload)(CuModule module);
   int (*ModuleGetFunction)(CuFunction* function, CuModule module, const char* name);
@@ -78,6 +85,8 @@ struct CudaDriver {
   int (*MemsetD8Async)(CuDevicePtr to, unsigned char value, size_t bytes, CuStream stream);
   int (*MemAllocHost)(void** address, size_t bytes);
   int (*MemFreeHost)(void* address);
+  int (*MemHostAlloc)(void** address, size_t bytes, unsigned flags);
+  int (*MemHostGetDevicePointer)(CuDevicePtr* device, void* host, unsigned flags);
   int (*EventCreate)(CuEvent* event, unsigned flags);
   int (*EventDestroy)(CuEvent event);
   int (*EventRecord)(CuEvent event, CuStream stream);

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/artifact/artifact.h"
+#include "common/launch/prepared_launch.h"
 
 namespace fuseline::launch {
 
@@ -46,8 +47,12 @@ class Device {
   // Whether its memory is the host's: kernels read tensors where they lie.
   virtual bool uses_host_memory() const { return !target().is_cuda(); }
   virtual MemoryUsage memory_usage() const { return {}; }
+  virtual int driver_version() const { return 0; }  // 13000 for CUDA 13.0; 0 without a driver
 
   virtual absl::StatusOr<LoadedArtifactPtr> Load(ArtifactPtr artifact) = 0;
+  // What Load of this device has made, for launches on streams and memory of the caller's. On CUDA the device should be
+  // a guest's. Errors: UNIMPLEMENTED where the device is not in this process.
+  virtual absl::StatusOr<std::unique_ptr<PreparedLaunch>> Prepare(LoadedArtifactPtr artifact);
   // Device memory, 256-byte aligned, from a stream-ordered pool. Errors: RESOURCE_EXHAUSTED (kDeviceMemory).
   virtual absl::StatusOr<std::shared_ptr<void>> Allocate(int64_t size_bytes) = 0;
   virtual absl::Status CopyToDevice(void* device, const void* host, int64_t size_bytes) = 0;
@@ -81,8 +86,11 @@ bool RunsCodeFor(const Target& device, const Target& code);
 std::vector<std::unique_ptr<Device>> OpenCudaDevices(std::string& why);
 // How many there are, without opening one; 0 and `why` filled in where there is none.
 int CountCudaDevices(std::string& why);
+// Whose process it is. A guest leaves the device's memory pool as it is and takes memory that every stream can use at
+// once; its calls are allowed while the process captures streams into graphs.
+enum class CudaTenancy : uint8_t { kOwner, kGuest };
 // One of them.
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int ordinal);
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int ordinal, CudaTenancy tenancy = CudaTenancy::kOwner);
 // A CPU device that runs kernels on up to `threads` threads of its own pool (0: one for each core).
 std::unique_ptr<Device> OpenCpuDevice(int threads);
 

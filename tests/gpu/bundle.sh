@@ -45,6 +45,7 @@ strip -o "$output/bin/fuseline-server" "$build/server/fuseline-server"
 while IFS=$'\t' read -r name program; do
   strip -o "$output/tests/$name" "$program"
 done < <(gpu_tests)
+strip -o "$output/tests/libfuseline_launch.so" "$build/client/launch/libfuseline_launch.so"
 strip -o "$output/bin/conformance_onnx" "$build/tests/conformance/conformance_onnx"
 # ONNX's backend tests in one file: they are thousands of small ones.
 onnx_data=/usr/share/libonnx-testdata/data
@@ -71,7 +72,7 @@ cp tests/gpu/run_on_gpu.sh "$output/"
 for program in "$output"/bin/* "$output"/tests/*; do
   [ -f "$program" ] || continue
   needed="$(objdump -p "$program" | sed -n 's/^ *NEEDED *//p')"
-  if extra="$(grep -v -e '^libc\.so' -e '^libm\.so' -e '^ld-linux' <<<"$needed")"; then
+  if extra="$(grep -v -e '^libfuseline_launch\.so' -e '^libc\.so' -e '^libm\.so' -e '^ld-linux' <<<"$needed")"; then
     echo "bundle.sh: $program needs more than libc and libm:" $extra >&2
     exit 1
   fi

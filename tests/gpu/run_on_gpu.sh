@@ -169,7 +169,7 @@ if wanted bench; then
 fi
 if wanted tests; then
   for program in "$programs"/tests/*; do
-    case "$program" in *.gz) continue ;; esac
+    case "$program" in *.gz | *.so) continue ;; esac
     [ -x "$program" ] || continue
     step "test_$(basename "$program")" 300 "$program" --gtest_color=no
   done

@@ -7,7 +7,7 @@ For every file of the source tree:
   - no file or folder named *util* or *helper* or third_party, vendor, external;
   - at most 1000 lines for a .h, .cc, .py or .sh file, unless it is listed in TABLES below;
   - a header starts with a comment that says what it is, and has #pragma once;
-  - no thread_local, no singleton (a static `instance`, or a function Instance()/GetInstance());
+  - no thread_local (but in THREAD_LOCAL_FILES below), no singleton (a static `instance`, or a function Instance()/GetInstance());
   - the file that "Tested by PATH" names exists;
   - every .h and .cc below a folder of ours, and every test, is named in a CMakeLists.txt at or above it, or by its whole path in any.
 Prints one line for each finding and exits with 1; 0 if there is none.
@@ -23,6 +23,8 @@ MAX_LINES = 1000
 TABLES = frozenset()
 BAD_NAME = re.compile(r"util|helper", re.IGNORECASE)
 BAD_FOLDER = re.compile(r"^(third[_-]?party|vendor|vendored|external|extern)$", re.IGNORECASE)
+# Where a C ABI keeps each thread's last error: C has no other way to say it.
+THREAD_LOCAL_FILES = frozenset({"client/launch/last_error.cc"})
 THREAD_LOCAL = re.compile(r"\bthread_local\b|\b__thread\b")
 SINGLETON = re.compile(r"\bstatic\b[^;(]*\binstance_?\b\s*[;={(]|\b(Get)?Instance\(\)")
 TESTED_BY = re.compile(r"Tested by:?\s+((?:tests/[\w./-]+(?:,\s+|\s+and\s+)?)+)")
@@ -71,7 +73,7 @@ def check_header(path, text):
 def check_code(path, text):
     code = without_comments_and_strings(text)
     for number, line in enumerate(code.splitlines(), start=1):
-        if THREAD_LOCAL.search(line):
+        if THREAD_LOCAL.search(line) and path not in THREAD_LOCAL_FILES:
             yield f"{path}:{number}: thread_local: pass it as an argument"
         if SINGLETON.search(line):
             yield f"{path}:{number}: a singleton: pass it as an argument"

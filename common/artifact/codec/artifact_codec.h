@@ -11,6 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/artifact/artifact.h"
+#include "common/artifact/artifact_reader.h"
+#include "common/artifact/validate_artifact.h"
 
 namespace fuseline::v1 {
 class Artifact;
@@ -18,9 +20,6 @@ class Report;
 }  // namespace fuseline::v1
 
 namespace fuseline {
-
-// Goes into every artifact; a reader refuses others. Change it with docs/cache_format.md.
-inline constexpr int32_t kArtifactFormatVersion = 1;
 
 // Equal artifacts give equal bytes.
 std::string SerializeArtifact(const Artifact& artifact);
@@ -33,10 +32,5 @@ absl::StatusOr<Artifact> ArtifactFromProto(const v1::Artifact& proto);
 // The report alone, as responses carry it. Overwrites `proto`.
 void ReportToProto(const ArtifactReport& report, v1::Report* proto);
 ArtifactReport ReportFromProto(const v1::Report& proto);
-
-// The plan's invariants (launch_plan.h) that keep a run inside its buffers: indices, sizes, bounds, launch dims, image
-// formats that fit the target; every output is written, nothing is copied that was not written, and temporaries do not
-// overlap while both are in use.
-absl::Status ValidateArtifact(const Artifact& artifact);
 
 }  // namespace fuseline
