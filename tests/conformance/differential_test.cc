@@ -1,15 +1,15 @@
 // Every engine against the reference interpreter on random graphs (tests/testing/random_graph.h), within bounds that a
 // running error analysis gives for each element (tests/testing/error_bounds.h).
 //   differential_test [--graphs=500] [--seed=1] [--engines=cpu,cpu_unfused] [--numerics=both|fused|eager]
-//       [--unfused_every=4] [--symbolic_every=8] [--eager_bits] [--max_ops=40] [--threads=N] [--stop_on_first]
-//       [--reduce=8] [--case_dir=DIR]
-//       [--print]
+//       [--unfused_every=4] [--symbolic_every=8] [--op_by_op_every=32] [--eager_bits=1] [--max_ops=40] [--threads=N]
+//       [--stop_on_first] [--reduce=8] [--case_dir=DIR] [--print]
 // seed: of the first graph; the others have the next ones. unfused_every: of how many graphs one also runs on the
 // engines with a kernel for each op, which take long to compile. symbolic_every: of how many graphs one also runs with
-// symbols for sizes of its inputs, at several sizes; 0: none. eager_bits: under numerics = eager the fused engine
-// must give the unfused one's bits. reduce: how many failing graphs are cut down and written as case files.
-// FUSELINE_DIFF_GRAPHS and FUSELINE_DIFF_SEED in the environment stand in for the first two. An engine without a device
-// is left out; where none is left, the test is skipped.
+// symbols for sizes of its inputs, at several sizes; 0: none. op_by_op_every: of how many graphs, counted from the
+// second, the fused engines also run each op as a graph of its own; 0: none. eager_bits: under numerics = eager the
+// fused engine must give the bits of the unfused one and of op-by-op execution. reduce: how many failing graphs are cut
+// down and written as case files. FUSELINE_DIFF_GRAPHS and FUSELINE_DIFF_SEED in the environment stand in for the first
+// two. An engine without a device is left out; where none is left, the test is skipped.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -55,7 +55,8 @@ struct Flags {
   int reduce = 8;
   bool stop_on_first = false;
   bool print = false;
-  bool eager_bits = false;
+  int64_t op_by_op_every = 32;
+  bool eager_bits = true;
   std::string case_dir = ".";
   std::string program = "differential_test";
 };
@@ -91,6 +92,7 @@ std::optional<Mismatch> CheckSymbolic(EngineSet& engines, const RandomGraph& ran
       MakeSymbolic(random.graph, random.inputs, 4 * RandomGraphOptions().max_elements);
   if (!symbolic.has_value()) return std::nullopt;
   check.symbolic = &symbolic->graph;
+  check.op_by_op = false;  // takes long, and knows no symbols
   for (SymbolicBinding& binding : symbolic->bindings) {
     // An index that was in range may not be at this size, in a node that no output needs too.
     if (!BoundErrors(binding.graph, binding.inputs, {}).ok()) continue;
@@ -109,7 +111,7 @@ std::string Describe(EngineSet& engines, const RandomGraph& random, const Failur
   std::string text =
       StrCat("seed ", random.seed, ", ", failure.mismatch.text, "\n  rerun: ", flags.program,
              " --graphs=1 --seed=", random.seed, " --max_ops=", flags.max_ops, " --unfused_every=1",
-             flags.eager_bits ? " --eager_bits" : "", " --engines=", flags.engines,
+             flags.eager_bits ? " --op_by_op_every=1" : " --eager_bits=0", " --engines=", flags.engines,
              " --numerics=", NumericsName(failure.mismatch.numerics), "\n", PrintGraph(random.graph), "\n");
   if (failure.symbolic.has_value()) {
     const SymbolicBinding& binding = failure.symbolic->bindings.front();
@@ -124,6 +126,7 @@ std::string Describe(EngineSet& engines, const RandomGraph& random, const Failur
   }
   check.numerics = {failure.mismatch.numerics};
   check.eager_bits = flags.eager_bits;
+  check.op_by_op = failure.mismatch.text.find("op-by-op") != std::string::npos;
   check.run_twice = failure.mismatch.text.find("two runs") != std::string::npos;
   const auto fails = [&](const GraphWithInputs& candidate) {
     const std::optional<Mismatch> mismatch = CheckGraph(engines, candidate.graph, candidate.inputs, check);
@@ -190,9 +193,13 @@ TEST(DifferentialTest, EveryEngineAgreesWithTheReferenceOnRandomGraphs) {
       }
       check.run_twice = k % 8 == 0;
       check.eager_bits = flags.eager_bits;
+      // Not of the graphs that have unfused kernels to compile already.
+      check.op_by_op =
+          flags.eager_bits && flags.op_by_op_every > 0 && (k + flags.op_by_op_every - 1) % flags.op_by_op_every == 0;
+      const bool compares_bits = flags.eager_bits && (check.op_by_op || k % flags.unfused_every == 0);
       if (flags.numerics != "both") {
         check.numerics = {*ParseNumerics(flags.numerics)};
-      } else if (HasHalfValues(random->graph)) {
+      } else if (compares_bits || HasHalfValues(random->graph)) {
         check.numerics = {Numerics::kFused, Numerics::kEager};
       }
       std::optional<Mismatch> mismatch = CheckGraph(engines, random->graph, random->inputs, check, &counts);
@@ -208,6 +215,7 @@ TEST(DifferentialTest, EveryEngineAgreesWithTheReferenceOnRandomGraphs) {
     const std::lock_guard<std::mutex> lock(mutex);
     total.runs += counts.runs;
     total.symbolic += counts.symbolic;
+    total.op_by_op += counts.op_by_op;
     total.outputs += counts.outputs;
     total.checked_outputs += counts.checked_outputs;
   };
@@ -227,8 +235,9 @@ TEST(DifferentialTest, EveryEngineAgreesWithTheReferenceOnRandomGraphs) {
       ADD_FAILURE() << Describe(engines, *random, failure, described++ < flags.reduce);
     }
   }
-  std::cout << flags.graphs << " graphs, " << total.runs << " runs, " << total.outputs << " outputs, " << total.symbolic
-            << " sets of sizes of graphs with symbols, " << failures.size() << " graphs failed\n";
+  std::cout << flags.graphs << " graphs, " << total.runs << " runs, " << total.outputs << " outputs, " << total.op_by_op
+            << " op by op, " << total.symbolic << " sets of sizes of graphs with symbols, " << failures.size()
+            << " graphs failed\n";
   // A bound that swallows everything would pass anything.
   if (total.outputs > 100) {
     EXPECT_GT(total.checked_outputs, 0.85 * static_cast<double>(total.outputs));
@@ -262,8 +271,10 @@ bool SetFlag(std::string_view argument) {
     flags.case_dir = value;
   else if (name == "--stop_on_first")
     flags.stop_on_first = true;
+  else if (name == "--op_by_op_every")
+    flags.op_by_op_every = std::atoll(value.c_str());
   else if (name == "--eager_bits")
-    flags.eager_bits = true;
+    flags.eager_bits = value != "0";
   else if (name == "--print")
     flags.print = true;
   else

@@ -12,6 +12,7 @@
 #include "common/status/str_cat.h"
 #include "server/reference/reference_interpreter.h"
 #include "tests/testing/error_bounds.h"
+#include "tests/testing/op_by_op.h"
 #include "tests/testing/structure_bounds.h"
 
 namespace fuseline::testing {
@@ -41,30 +42,6 @@ bool IsPointwiseF32OrF64(const Graph& graph) {
   }
   return std::none_of(graph.values.begin(), graph.values.end(),
                       [](const Value& v) { return IsHalf(v.type.dtype) || IsF8(v.type.dtype); });
-}
-
-// Ops of which no order of combining shows in the bits: under numerics = eager such graphs give the bits of op-by-op
-// execution. A NaN's own bits may differ, so bitcasts are left out here too.
-bool CombinesInNoOrder(const Graph& graph) {
-  return std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const Node& node) {
-    switch (node.def->kind) {
-      case OpKind::kPointwise:
-        return node.op != "bitcast";
-      case OpKind::kView:
-      case OpKind::kCreation:
-        return true;
-      case OpKind::kLayout:
-      case OpKind::kIndexing:
-        return OnlyMoves(node) || node.op == "one_hot";
-      case OpKind::kReduction:
-        return node.def->reduction != ReductionKind::kSum && node.def->reduction != ReductionKind::kProd &&
-               node.def->reduction != ReductionKind::kVarMean;
-      case OpKind::kOrdered:
-        return node.op == "sort" || node.op == "topk" || node.op == "cummax";
-      default:
-        return false;
-    }
-  });
 }
 
 std::string Where(EngineKind engine, Numerics numerics) {
@@ -146,9 +123,24 @@ std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const
       results[engine] = *std::move(got);
     }
     const bool eager = numerics == Numerics::kEager;
-    if (IsPointwiseF32OrF64(graph) || (eager && (check.eager_bits || CombinesInNoOrder(graph)))) {
+    if (IsPointwiseF32OrF64(graph) || (eager && check.eager_bits)) {
       if (std::optional<Mismatch> mismatch = CheckSameBits(graph, numerics, results); mismatch.has_value())
         return mismatch;
+    }
+    if (eager && check.op_by_op) {
+      for (const auto& [engine, got] : results) {
+        if (IsUnfused(engine)) continue;
+        const absl::StatusOr<Outputs> alone = RunOpByOp(engines, engine, graph, inputs, options);
+        if (!alone.ok()) return failed(engine, StrCat("op by op: ", alone.status().ToString()));
+        if (counts != nullptr) ++counts->op_by_op;
+        for (size_t i = 0; i < got.size(); ++i) {
+          const std::string difference = FirstBitDifference(got[i], (*alone)[i]);
+          if (difference.empty()) continue;
+          return Mismatch{engine, numerics, false,
+                          StrCat(Where(engine, numerics), "output '", graph.outputs[i].name,
+                                 "' is not that of op-by-op execution ", difference)};
+        }
+      }
     }
   }
   return std::nullopt;

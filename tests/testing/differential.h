@@ -26,20 +26,22 @@ struct CheckOptions {
   std::vector<Numerics> numerics = {Numerics::kFused};
   bool run_twice = false;           // the same artifact must give the same bits
   const Graph* symbolic = nullptr;  // given to the engines in place of the graph, which is it at the inputs' sizes
-  bool eager_bits = false;  // under numerics = eager, fused and unfused must give the same bits, whatever the ops
+  // Under numerics = eager, fused engines must give the bits of the unfused ones that run too …
+  bool eager_bits = true;
+  bool op_by_op = false;  // … and of each node as a graph of its own (op_by_op.h)
 };
 
 // What was looked at, so that a test which compares nothing is noticed.
 struct CheckCounts {
   int64_t runs = 0;
+  int64_t op_by_op = 0;
   int64_t symbolic = 0;  // bindings of graphs with symbols
   int64_t outputs = 0;
   double checked_outputs = 0;  // outputs weighted with the share of their elements that are compared in earnest
 };
 
-// The first mismatch. Pointwise graphs of f32 and f64, and under numerics = eager all graphs that combine nothing in an
-// order (sums, products of many, variances), must give the same bits on `cpu` and `cpu_unfused` (and so on), whatever
-// the distance from the reference.
+// The first mismatch. Pointwise graphs of f32 and f64, and under numerics = eager all graphs, must give the same bits
+// on `cpu` and `cpu_unfused` (and so on), whatever the distance from the reference.
 std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs,
                                    const CheckOptions& options, CheckCounts* counts = nullptr);
 
