@@ -130,6 +130,8 @@ struct CompileSummary {
   absl::Duration elapsed;     // from request to artifact, in the server
   absl::Duration build_time;  // of it, spent compiling; 0 on a hit
   Target target;
+  // Of a graph with symbols: what finds it at any size. Unset where the server keeps it not: large constants.
+  std::optional<Fingerprint> symbolic_fingerprint;
   bool graph_sent = true;  // false: the fingerprint was enough
   bool is_hit() const { return outcome != "miss" && outcome != "joined"; }
 };

@@ -67,14 +67,29 @@ class Client::Impl {
       return true;
     }
     const Digest digest = RequestDigest(request.spec(), input_key);
+    // Where the inputs' shapes alone say how large the symbols are, the server may know the graph at other sizes.
+    std::optional<Digest> every_size;
+    if (!input_key.empty() && spec.symbols.empty() && !spec.graph->is_static())
+      every_size = RequestDigest(request.spec(), kEverySize);
     std::optional<Fingerprint> known = spec.fingerprint;
     if (!known.has_value()) known = memory_.Find(digest);
+    if (!known.has_value() && every_size.has_value()) known = memory_.Find(*every_size);
+    const auto remember = [&]() -> absl::Status {
+      FUSELINE_ASSIGN_OR_RETURN(const CompileSummary summary, SummaryFromProto(response.summary()));
+      memory_.Remember(digest, summary.fingerprint);
+      if (every_size.has_value() && summary.symbolic_fingerprint.has_value())
+        memory_.Remember(*every_size, *summary.symbolic_fingerprint);
+      return absl::OkStatus();
+    };
     if (known.has_value()) {
       v1::CompileSpec by_graph;
       by_graph.Swap(request.mutable_spec());
       request.mutable_spec()->set_fingerprint(FingerprintBytes(*known));
       const absl::Status status = call(true);
-      if (status.ok()) return false;
+      if (status.ok()) {
+        FUSELINE_RETURN_IF_ERROR(remember());
+        return false;
+      }
       // INVALID_ARGUMENT: asked again with the graph, so that the message has the user's names and not canonical ones.
       // So is NOT_FOUND of an artifact; of a tensor it stays.
       const bool no_artifact = absl::IsNotFound(status) && GetErrorReason(status) != ErrorReason::kHandleUnknown;
@@ -82,8 +97,7 @@ class Client::Impl {
       request.mutable_spec()->Swap(&by_graph);
     }
     FUSELINE_RETURN_IF_ERROR(call(false));
-    FUSELINE_ASSIGN_OR_RETURN(const CompileSummary summary, SummaryFromProto(response.summary()));
-    memory_.Remember(digest, summary.fingerprint);
+    FUSELINE_RETURN_IF_ERROR(remember());
     return true;
   }
 
@@ -107,6 +121,8 @@ class Client::Impl {
   v1::AdminService::Stub& admin() { return *admin_; }
 
  private:
+  // In place of an input key, which begins with a digit, '@' or a separator.
+  static constexpr const char* kEverySize = "*";
   static std::string FingerprintBytes(const Fingerprint& fingerprint);
   // What a request asks for, whatever its messages' field order in memory.
   static Digest RequestDigest(const v1::CompileSpec& spec, const std::string& input_key);

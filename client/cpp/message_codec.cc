@@ -139,6 +139,12 @@ absl::StatusOr<CompileSummary> SummaryFromProto(const v1::CompileSummary& proto)
   summary.outcome = OutcomeName(proto.outcome());
   summary.elapsed = DurationFromProto(proto.elapsed());
   summary.build_time = DurationFromProto(proto.build_time());
+  if (!proto.symbolic_fingerprint().empty()) {
+    Fingerprint& symbolic = summary.symbolic_fingerprint.emplace();
+    if (proto.symbolic_fingerprint().size() != symbolic.bytes.size())
+      return Internal("the server sent a symbolic fingerprint that is not 32 bytes");
+    std::copy(proto.symbolic_fingerprint().begin(), proto.symbolic_fingerprint().end(), symbolic.bytes.begin());
+  }
   if (proto.target().empty()) return summary;
   const absl::StatusOr<Target> target = ParseTarget(proto.target());
   if (!target.ok())

@@ -22,6 +22,7 @@
 #include "server/compiler/worker_compiler.h"
 #include "server/engine/build_artifact.h"
 #include "server/engine/code_generator_digest.h"
+#include "server/engine/symbolic_artifact.h"
 #include "server/reference/reference_interpreter.h"
 
 namespace fuseline {
@@ -92,7 +93,14 @@ class EngineImpl final : public Engine {
                        "no artifact with this fingerprint: send the graph");
     }
     CompileResult result;
-    result.artifact = std::move(found.artifact);
+    if (IsSymbolicArtifact(*found.artifact)) {
+      CompileRequest& request = result.symbolic.emplace();
+      FUSELINE_ASSIGN_OR_RETURN(request.graph, ReadSymbolicArtifact(*found.artifact, options_.limits));
+      request.target = found.artifact->target;
+      request.options = found.artifact->options;
+    } else {
+      result.artifact = std::move(found.artifact);
+    }
     result.outcome = found.outcome;
     result.elapsed = absl::Now() - start;
     return result;
@@ -101,7 +109,7 @@ class EngineImpl final : public Engine {
   std::optional<CompileResult> FindInMemory(const Fingerprint& fingerprint) override {
     const absl::Time start = absl::Now();
     cache::Lookup found = store_->GetInMemory(fingerprint);
-    if (found.artifact == nullptr) return std::nullopt;
+    if (found.artifact == nullptr || IsSymbolicArtifact(*found.artifact)) return std::nullopt;
     CompileResult result;
     result.artifact = std::move(found.artifact);
     result.outcome = found.outcome;
@@ -353,8 +361,20 @@ class EngineImpl final : public Engine {
         store_->Delete(prepared->fingerprint).IgnoreError();  // a level that fails is passed over
       }
     }
+    if (prepared->symbolic && !request.bypass_cache) result.symbolic_fingerprint = KeepSymbolic(*prepared);
     result.elapsed = absl::Now() - start;
     return result;
+  }
+
+  // What finds the graph at other sizes.
+  std::optional<Fingerprint> KeepSymbolic(const PreparedRequest& prepared) {
+    const ArtifactPtr artifact = MakeSymbolicArtifact(*prepared.symbolic, prepared.key.target, prepared.key.options,
+                                                      prepared.key.compiler_identity);
+    if (artifact == nullptr) return std::nullopt;
+    // A level that fails is passed over: the graph will be asked for.
+    if (store_->GetInMemory(artifact->fingerprint).artifact == nullptr)
+      store_->Put(artifact->fingerprint, artifact).IgnoreError();
+    return artifact->fingerprint;
   }
 
   // Runs on a thread of the cache's.

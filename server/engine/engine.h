@@ -53,7 +53,11 @@ struct CompileRequest {
 };
 
 struct CompileResult {
-  ArtifactPtr artifact;
+  ArtifactPtr artifact;  // null where `symbolic` is set
+  // Of a graph with symbols: what finds it at all sizes; unset where it has too large constants.
+  std::optional<Fingerprint> symbolic_fingerprint;
+  // Found by that: the graph, in canonical names (symbols s0, s1, … in order of appearance). It takes sizes to compile.
+  std::optional<CompileRequest> symbolic;
   cache::Outcome outcome = cache::Outcome::kMiss;
   absl::Duration elapsed;
   absl::Duration build_time;  // 0 on a hit
@@ -115,9 +119,9 @@ class Engine {
   // one that nobody waits for goes on for a while, so that asking again finds it.
   virtual absl::StatusOr<CompileResult> Compile(const CompileRequest& request, const cache::WaitOptions& wait) = 0;
   absl::StatusOr<CompileResult> Compile(const CompileRequest& request) { return Compile(request, {}); }
-  // By fingerprint. Errors: NOT_FOUND (kFingerprintUnknown).
+  // By fingerprint, which may be one of a graph with symbols. Errors: NOT_FOUND (kFingerprintUnknown).
   virtual absl::StatusOr<CompileResult> Find(const Fingerprint& fingerprint) = 0;
-  // As Find, where that takes microseconds: nothing where the artifact is not in memory.
+  // As Find, where that takes microseconds: nothing where the artifact is not in memory, or has symbols.
   virtual std::optional<CompileResult> FindInMemory(const Fingerprint& fingerprint) { return std::nullopt; }
   // The fingerprint and its fields, without compiling.
   virtual absl::StatusOr<std::vector<KeyField>> ExplainKey(const CompileRequest& request, Fingerprint* fingerprint) = 0;

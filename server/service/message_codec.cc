@@ -115,6 +115,11 @@ absl::StatusOr<CompileResult> FindOrCompile(const v1::CompileSpec& spec, Engine&
   if (spec.source_case() == v1::CompileSpec::kFingerprint) {
     FUSELINE_ASSIGN_OR_RETURN(const Fingerprint fingerprint, DecodeFingerprint(spec));
     result = engine.Find(fingerprint);
+    if (result.ok() && result->symbolic.has_value()) {
+      CompileRequest request = *std::move(result->symbolic);
+      for (const auto& [symbol, size] : spec.symbol_sizes()) request.symbols[symbol] = size;
+      result = engine.Compile(request, WaitFor(context));
+    }
   } else {
     FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, DecodeGraphSpec(spec, engine));
     result = engine.Compile(request, WaitFor(context));
@@ -159,6 +164,10 @@ void EncodeSummary(const CompileResult& result, v1::CompileSummary* proto) {
   proto->set_outcome(EncodeOutcome(result.outcome));
   EncodeDuration(result.elapsed, proto->mutable_elapsed());
   EncodeDuration(result.build_time, proto->mutable_build_time());
+  if (result.symbolic_fingerprint.has_value()) {
+    const auto& bytes = result.symbolic_fingerprint->bytes;
+    proto->set_symbolic_fingerprint(bytes.data(), bytes.size());
+  }
   proto->set_target(artifact.target.ToString());
 }
 

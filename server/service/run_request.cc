@@ -52,14 +52,20 @@ absl::Status RunRequest::Prepare() {
 
 absl::Status RunRequest::ResolveSignature() {
   if (request_->spec().source_case() == v1::CompileSpec::kFingerprint) {
-    FUSELINE_ASSIGN_OR_RETURN(compiled_, FindOrCompile(request_->spec(), engine_, context_));
+    FUSELINE_ASSIGN_OR_RETURN(const Fingerprint fingerprint, DecodeFingerprint(request_->spec()));
+    FUSELINE_ASSIGN_OR_RETURN(compiled_, engine_.Find(fingerprint));
+    compile_ = std::move(compiled_.symbolic);
+  } else {
+    FUSELINE_ASSIGN_OR_RETURN(compile_, DecodeGraphSpec(request_->spec(), engine_));
+  }
+  if (!compile_.has_value()) {
+    NoteCompiled(compiled_, context_);
     for (const PlanTensor& input : compiled_.artifact->plan.inputs) {
       inputs_.push_back({input.name, input.type()});
     }
     for (const PlanTensor& output : compiled_.artifact->plan.outputs) output_names_.push_back(output.name);
     return absl::OkStatus();
   }
-  FUSELINE_ASSIGN_OR_RETURN(compile_, DecodeGraphSpec(request_->spec(), engine_));
   const Graph& graph = compile_->graph;
   for (const ValueId id : graph.inputs) inputs_.push_back({graph.value(id).name, graph.type(id)});
   output_names_ = OutputNames(graph);

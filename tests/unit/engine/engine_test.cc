@@ -341,6 +341,32 @@ TEST_F(EngineTest, SizesOfABatchShareKernels) {
   EXPECT_GE(info.kernels_reused, kernels / 2);
 }
 
+TEST_F(EngineTest, SymbolicFingerprintFindsTheGraphAtEverySize) {
+  const std::unique_ptr<Engine> engine = NewEngine();
+  std::optional<Fingerprint> symbolic;
+  for (const int64_t n : {1, 2, 7, 8, 64, 1000}) {
+    CompileRequest request = Request(kSymbolic);
+    if (symbolic.has_value()) {
+      const absl::StatusOr<CompileResult> found = engine->Find(*symbolic);
+      ASSERT_THAT(found.status(), IsOk());
+      ASSERT_TRUE(found->symbolic.has_value());
+      EXPECT_FALSE(engine->FindInMemory(*symbolic).has_value());
+      request = *found->symbolic;
+    }
+    const absl::StatusOr<VerifyResult> result =
+        engine->Verify(request, {Filled({n, 4}), Filled({4})}, {}, {1e-5, 1e-5}, {});
+    ASSERT_THAT(result.status(), IsOk()) << n;
+    EXPECT_TRUE(result->passed) << n;
+    ASSERT_TRUE(result->compiled.symbolic_fingerprint.has_value());
+    if (symbolic.has_value()) {
+      EXPECT_EQ(*symbolic, *result->compiled.symbolic_fingerprint);
+    }
+    symbolic = result->compiled.symbolic_fingerprint;
+  }
+  // For 1 and for more.
+  EXPECT_LE(engine->Info().kernels_compiled, 3);
+}
+
 TEST_F(EngineTest, GraphWithSymbolsAndOneWithTheirSizesAreKeptApart) {
   const std::unique_ptr<Engine> engine = NewEngine();
   CompileRequest symbolic = Request(kSymbolic);
