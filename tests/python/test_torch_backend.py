@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: its backend is not tested")
 
 import torch.nn.functional as F  # noqa: E402
+from conftest import ServerProcess  # noqa: E402
 from torch import nn  # noqa: E402
 from torch_testing import assert_same, check, compiled  # noqa: E402
 
@@ -303,3 +305,23 @@ def test_cuda_graphs_change_nothing_on_the_cpu(
     x = seeded(4, 4)
     assert_same(torch.compile(lambda a: a * 2, backend="fuseline", **how)(x), x * 2)
     assert fuseline.torch.report().compiled_op_count == 1
+
+
+def test_a_server_that_is_lost_later_leaves_new_graphs_to_torch(
+    torch_server: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = ServerProcess(tmp_path)
+    first = compiled(lambda a: F.dropout(a.sin(), 0.5, False) + 1, other.address)
+    x = seeded(4, 4)
+    assert_same(first(x), x.sin() + 1)
+    other.kill()
+    # What was compiled runs on; what is new is left to torch, random ops too.
+    assert_same(first(x), x.sin() + 1)
+    second = torch.compile(
+        lambda a: (F.dropout(a.cos(), 0.5), a.t().cos()), backend="fuseline", options={"server": other.address}
+    )
+    with caplog.at_level(logging.WARNING, "fuseline.torch"):
+        dropped, result = second(x)
+    assert dropped.shape == x.shape
+    assert_same(result, x.t().cos())
+    assert any("compiling failed" in note for note in fuseline.torch.report().notes)

@@ -133,9 +133,8 @@ def compile_graph(
             compiled.discard(node)
             reasons.pop(node, None)
             graph.erase_node(node)
-        candidates = [
-            n for n in graph.nodes if n.op == "call_function" and not _is_internal(n) and n in _set(candidates)
-        ]
+        alive = frozenset(graph.nodes)
+        candidates = [n for n in candidates if n in alive]
         steps = split(graph, compiled)
         groups = {at: step for at, step in enumerate(steps) if isinstance(step, Group)}
         for group in groups.values():
@@ -162,10 +161,6 @@ def compile_graph(
     record.seconds = time.perf_counter() - start
     _record(record, graph, compiled, reasons, groups)
     return program
-
-
-def _set(nodes: Sequence[torch.fx.Node]) -> frozenset[torch.fx.Node]:
-    return frozenset(nodes)
 
 
 def _prepare(groups: list[Group], options: Options, device: torch.device | None, record: GraphRecord) -> list[Any]:

@@ -1,6 +1,6 @@
 """A group of an FX graph with what runs it: one artifact, or one for each set of sizes where sizes are symbolic.
 
-Pipeline: Group, settings -> prepare_groups (lowering, one batch of compilations, loading) -> runners.
+Pipeline: Group, settings -> prepare_groups (lowering, compilation of all at once, loading) -> runners.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fuseline.errors import Error
 from .lowering import LoweredGroup, lower_group
 from .options import Options
 from .partition import Group, eager_module, is_view
+from .remote_compiler import CompiledText, compile_texts
 from .report import RECORDER, GraphRecord
 from .rows import Unsupported
 from .runner import Runner, make_runner
@@ -88,9 +89,9 @@ def _lower(group: Group, settings: Settings, sizes: Sizes) -> LoweredGroup:
         raise Refused(None, group.nodes, str(error)) from error
 
 
-def _load(compiled: Any, lowered: LoweredGroup, group: Group, settings: Settings) -> Runner:
+def _load(compiled: CompiledText, lowered: LoweredGroup, group: Group, settings: Settings) -> Runner:
     device = local_device(settings.device, settings.options.cpu_threads)
-    launcher = device.load(compiled.artifact(), compiled.fingerprint)
+    launcher = device.load(compiled.artifact, compiled.fingerprint)
     return make_runner(launcher, settings.device, lowered.input_strides, lowered.outputs, _unchecked(group))
 
 
@@ -119,7 +120,7 @@ def prepare_groups(groups: Sequence[Group], settings: Settings, record: GraphRec
             if result.code in ("INVALID_ARGUMENT", "UNIMPLEMENTED"):
                 raise _refusal(result, one, group)
             raise result
-        record.kernel_count += len(result.report.kernels)
+        record.kernel_count += result.kernel_count
         record.cache_hits += result.outcome != "miss"
         runner = _load(result, one, group, settings)
         runners.append(_SizedGroup(group, settings, runner) if symbolic[at] else runner)
@@ -127,18 +128,8 @@ def prepare_groups(groups: Sequence[Group], settings: Settings, record: GraphRec
     return runners
 
 
-def _compile(texts: Sequence[str], settings: Settings) -> list[Any]:
-    options = {
-        "target": settings.target,
-        "options": settings.compile_options,
-        "deadline": settings.options.deadline,
-    }
-    if len(texts) != 1:
-        return settings.client.compile_batch(texts, **options)
-    try:
-        return [settings.client.compile(texts[0], **options)]
-    except Error as error:
-        return [error]
+def _compile(texts: Sequence[str], settings: Settings) -> list[CompiledText | Error]:
+    return compile_texts(settings.client, texts, settings.target, settings.compile_options, settings.options.deadline)
 
 
 def _symbols(group: Group) -> set[Any]:
