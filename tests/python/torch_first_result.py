@@ -4,15 +4,12 @@ usage: torch_first_result.py SUITE.py [--device cuda|cpu] [--small] [--no-induct
 [--small-workload NAME]
 
 $FUSELINE_SERVER names the server. For eager, Inductor and Fuseline a process of its own imports torch, runs the
-workload (default
-transformer_block_bf16) once in eager execution, and then takes the time to the first result of the compiled function.
-Each is started twice: with
-cold caches (Inductor's in an empty folder, the server as it is) and again with warm ones. Fuseline's time is split:
-its own share (import,
-rows, server, loading), that of loading Dynamo's modules, and that of
-Dynamo's and AOTAutograd's tracing. Then one process measures what a call of the small workload (default
-reduction_seed_f32) costs the calling thread, in microseconds: eager, Inductor, Fuseline, its runner alone, and the C
-ABI alone.
+workload (default transformer_block_bf16) once in eager execution, and then takes the time to the first result of the
+compiled function. Each is started twice: with cold caches (Inductor's in an empty folder, the server as it is) and
+again with warm ones. Fuseline's time is split: its own share (import, rows, server, loading), that of loading
+Dynamo's modules, and that of Dynamo's and AOTAutograd's tracing. Then one process measures what a call of the small
+workload (default reduction_seed_f32) costs the calling thread, in microseconds: eager, Inductor, Fuseline, its runner
+alone, and the C ABI alone.
 """
 
 from __future__ import annotations

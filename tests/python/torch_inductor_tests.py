@@ -1,19 +1,17 @@
 """Runs PyTorch's own Inductor tests with backend="fuseline" and counts passed, failed and not applicable.
 
-usage: torch_inductor_tests.py [--file PATH] [--device cpu|cuda] [--only TEXT] [--limit N] [--seconds 60] [--out
+usage: torch_inductor_tests.py [--file PATH] [--device cpu|cuda] [--only TEXT,…] [--skip TEXT,…] [--limit N]
+[--seconds 60] [--out
 FILE.json]
 
 The file is test/inductor/test_torchinductor.py of a PyTorch checkout of the installed version; without --file it is
-looked for beside the
-installed torch. Nothing of it is kept here. Its class CommonTemplate is run with its own checking function, in which
-`compile_fx` is Fuseline's
-backend; torch.compile without a backend, or with "inductor", means Fuseline too. Tests run in child processes, so
-that a crash or a hang costs
-one test.
+looked for beside the installed torch. Nothing of it is kept here. Its class CommonTemplate is run with its own
+checking function, in which `compile_fx` is Fuseline's backend; torch.compile without a backend, or with "inductor",
+means Fuseline too. Tests run in child processes, so that a crash or a hang costs one test.
 
 A test that fails is "not applicable" where it looks at Inductor itself: at its generated code, kernel counts,
-settings or internal classes (names
-in the test's own text decide; the list is INDUCTOR_NAMES below). $FUSELINE_SERVER names the server.
+settings or internal classes (names in the test's own text decide; the list is INDUCTOR_NAMES below). $FUSELINE_SERVER
+names the server.
 """
 
 from __future__ import annotations
@@ -108,7 +106,8 @@ def load_tests(path: Path, device: str) -> type[unittest.TestCase]:
 
 
 def test_names(case: type[unittest.TestCase], only: str) -> list[str]:
-    return [name for name in unittest.TestLoader().getTestCaseNames(case) if only in name]
+    wanted = only.split(",")
+    return [name for name in unittest.TestLoader().getTestCaseNames(case) if any(text in name for text in wanted)]
 
 
 def looks_at_inductor(case: type[unittest.TestCase], name: str) -> bool:
@@ -197,6 +196,8 @@ def run_all(options: argparse.Namespace) -> list[dict[str, Any]]:
     names = next((line["names"] for line in in_child(options, "list", []) if "names" in line), None)
     if names is None:
         raise SystemExit(f"{options.file} could not be loaded with torch {torch.__version__}: see --verbose")
+    unwanted = [text for text in options.skip.split(",") if text]
+    names = [name for name in names if not any(text in name for text in unwanted)]
     waiting = names[: options.limit] if options.limit else names
     results: list[dict[str, Any]] = []
     while waiting:
@@ -235,7 +236,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", type=Path, default=None)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--only", default="", help="tests with this text in their names")
+    parser.add_argument("--only", default="", help="tests with one of these texts in their names: TEXT,…")
+    parser.add_argument("--skip", default="", help="no tests with one of these: TEXT,…")
     parser.add_argument("--limit", type=int, default=0, help="at most this many tests")
     parser.add_argument("--seconds", type=int, default=60, help="for one test")
     parser.add_argument("--out", type=Path, default=None, help="results of each test")

@@ -4,12 +4,10 @@ usage: torch_suite.py SUITE.py [--device cuda|cpu] [--small] [--no-inductor] [--
 FILE.json]
 
 SUITE.py defines SUITE, a list of dicts with name, fn (a function of tensors) and make (a function that makes them),
-and D, their device.
-$FUSELINE_SERVER names the server. Per workload: the largest difference of each from float64, times by the GPU's clock
-in one run, compile
-seconds, and what Fuseline left in eager execution. `--small` shrinks the sizes written in the file, for a machine
-without a GPU.
-Exit code 1 where Fuseline is off by more than twice Inductor's difference (or eager's, without Inductor) or fails.
+and D, their device. $FUSELINE_SERVER names the server. Per workload: the largest difference of each from float64,
+times by the GPU's clock in one run, compile seconds, and what Fuseline left in eager execution. `--small` shrinks the
+sizes written in the file, for a machine without a GPU. Exit code 1 where Fuseline is off by more than twice
+Inductor's difference (or eager's, without Inductor) or fails.
 """
 
 from __future__ import annotations

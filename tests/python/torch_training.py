@@ -5,12 +5,10 @@ usage: torch_training.py [--device cuda|cpu] [--small] [--steps 100] [--no-induc
                          FILE.json]
 
 $FUSELINE_SERVER names the server. All runs of a model begin with the same weights and see the same batches. Per
-model: the loss curves, the
-largest distance of each from eager's, the noise (that distance of an eager run whose weights begin one rounding error
-away), the median step
-times of the last half of the steps, and how much of the forward and backward graphs was compiled. Exit code 1 where
-Fuseline's curve leaves
-eager's by more than four times the noise and 2 % of the loss, or a run fails.
+model: the loss curves, the largest distance of each from eager's, the noise (that distance of an eager run whose
+weights begin one rounding error away), the median step times of the last half of the steps, and how much of the
+forward and backward graphs was compiled. Exit code 1 where Fuseline's curve leaves eager's by more than four times
+the noise and 2 % of the loss, or a run fails.
 """
 
 from __future__ import annotations

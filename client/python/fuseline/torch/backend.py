@@ -1,8 +1,8 @@
 """The backend of torch.compile: takes what Dynamo traced, compiles what it can on the server, leaves the rest to torch.
 
 Pipeline: FX graph of Dynamo -> AOTAutograd (forward, backward, functional) -> rows, partition, groups -> program.
-Registered under the name "fuseline" by the package's entry point in PyTorch's group torch_dynamo_backends.
-Against server loss: a server that can't be reached while compiling means eager execution with one warning (option
+Registered under the name "fuseline" by the package's entry point in PyTorch's group torch_dynamo_backends. Against
+server loss: a server that can't be reached while compiling means eager execution with one warning (option
 on_server_loss).
 """
 

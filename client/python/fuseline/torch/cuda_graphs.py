@@ -1,10 +1,9 @@
 """mode = "reduce-overhead": what was compiled is recorded into CUDA graphs and replayed.
 
-Pipeline: module, compiler of its graphs -> compile_with_cuda_graphs -> function. The recording, its memory pool and the
-copying of inputs that move are torch's own (cudagraph trees). Launches of compiled groups, their outputs and their
-arenas come from torch's allocator on torch's stream, so they are recorded like torch's own kernels. A graph that
-can't be
-recorded runs as it would without, and the report says why.
+Pipeline: module, compiler of its graphs -> compile_with_cuda_graphs -> function. The recording, its memory pool and
+the copying of inputs that move are torch's own (cudagraph trees). Launches of compiled groups, their outputs and
+their arenas come from torch's allocator on torch's stream, so they are recorded like torch's own kernels. A graph
+that can't be recorded runs as it would without, and the report says why.
 """
 
 from __future__ import annotations

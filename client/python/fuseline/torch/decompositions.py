@@ -1,8 +1,7 @@
 """Which aten ops are taken apart before rows see them.
 
-Pipeline: torch's tables of decompositions -> decompositions() -> AOTAutograd.
-Ops with a row stay whole, so that the compiler sees softmax and not its parts; gradients and rare ops become ops that
-have rows.
+Pipeline: torch's tables of decompositions -> decompositions() -> AOTAutograd. Ops with a row stay whole, so that the
+compiler sees softmax and not its parts; gradients and rare ops become ops that have rows.
 """
 
 from __future__ import annotations

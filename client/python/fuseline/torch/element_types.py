@@ -1,7 +1,7 @@
 """Element types of torch and of the graph IR, and torch's rules for mixing them.
 
-Pipeline: dtypes, Values and Python numbers -> this -> the dtype that an op computes in.
-The promotion rules are those of torch.result_type, for any number of operands.
+Pipeline: dtypes, Values and Python numbers -> this -> the dtype that an op computes in. The promotion rules are those
+of torch.result_type, for any number of operands.
 """
 
 from __future__ import annotations

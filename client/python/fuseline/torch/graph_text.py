@@ -1,8 +1,7 @@
 """Writes graphs in Fuseline's text form (docs/ir.md).
 
-Pipeline: ops, operands, attributes -> GraphText -> text for Compile.
-Values carry torch's dtype and their static shape, so that rows can check what they emit. Thread-safety: none, one
-writer a graph.
+Pipeline: ops, operands, attributes -> GraphText -> text for Compile. Values carry torch's dtype and their static
+shape, so that rows can check what they emit. Thread-safety: none, one writer a graph.
 """
 
 from __future__ import annotations

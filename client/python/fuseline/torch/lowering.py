@@ -1,9 +1,8 @@
 """Turns nodes of an FX graph into a graph in Fuseline's text form.
 
 Pipeline: FX nodes with metadata, sizes of symbols -> find_unsupported, lower_group -> reasons; text with a map from
-its values to nodes.
-Every row's results are compared with the metadata that tracing left on its node; one that differs is refused, never
-compiled.
+its values to nodes. Every row's results are compared with the metadata that tracing left on its node; one that
+differs is refused, never compiled.
 """
 
 from __future__ import annotations
@@ -248,7 +247,8 @@ def lower_group(
     eager_numerics: bool,
 ) -> LoweredGroup:
     """The text of a group. Its graph's inputs are `inputs` that are tensors, in order; its outputs are `outputs`, in
-    memory order."""
+    memory
+    order."""
     lowering = Lowering(GraphText(), sizes, device, eager_numerics)
     strides = []
     for node in inputs:

@@ -29,10 +29,12 @@ class Options:
     """"cuda:sm_90", "cpu"; empty: that of the device the tensors are on."""
     numerics: str = "fused"
     """How 16-bit floats are rounded: "fused", where they are stored; "eager", after every op, as torch without a
-    compiler does."""
+    compiler
+    does."""
     random: str = "seeded"
     """"seeded": random ops are compiled, torch.manual_seed repeats their numbers; "eager": torch's own ops draw
-    torch's own numbers."""
+    torch's own
+    numbers."""
     attention: str = "auto"
     """torch's fused attention ops: "compiled", "library" (torch's own kernels run them), "auto": compiled on the CPU
     only."""

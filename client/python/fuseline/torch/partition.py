@@ -1,14 +1,12 @@
 """Splits an FX graph into groups that are compiled and nodes that stay in eager execution.
 
-Pipeline: FX graph, the nodes that can't be compiled -> split -> steps in an order that can be run.
-A node's level is the number of changes from eager to compiled on the way to it; the compilable nodes of one level are
-one group. So
+Pipeline: FX graph, the nodes that can't be compiled -> split -> steps in an order that can be run. A node's level is
+the number of changes from eager to compiled on the way to it; the compilable nodes of one level are one group. So
 groups never depend on themselves through an eager node, and there are as few as the longest such way asks for. Linear
 in the graph.
 
 A view that something outside its group reads is made again outside, where it costs nothing, and its operand leaves
-the group instead: else
-the group would have to copy it.
+the group instead: else the group would have to copy it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Makes a Python function of steps: compiled groups and eager nodes.
 
 Pipeline: steps, what runs each group -> build_program -> function of a list of arguments (torch's boxed convention:
-it empties the list,
-so that what is read last is freed early).
-Generated text rather than an interpreter: a call costs what its steps cost.
+it empties the list, so that what is read last is freed early). Generated text rather than an interpreter: a call
+costs what its steps cost.
 """
 
 from __future__ import annotations

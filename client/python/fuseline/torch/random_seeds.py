@@ -1,10 +1,9 @@
 """Gives random ops seeds that come from torch's generator.
 
-Pipeline: FX graph -> add_seeds -> the same graph, where random ops carry a seed of type i64[2].
-One draw a call from the device's generator serves all random ops of the graph: torch.manual_seed repeats a run,
-successive calls differ, and
-CUDA graphs may capture it. The numbers are not those of eager execution; with random = "eager" torch's own ops draw
-them.
+Pipeline: FX graph -> add_seeds -> the same graph, where random ops carry a seed of type i64[2]. One draw a call from
+the device's generator serves all random ops of the graph: torch.manual_seed repeats a run, successive calls differ,
+and CUDA graphs may capture it. The numbers are not those of eager execution; with random = "eager" torch's own ops
+draw them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Asks the server to compile graphs in their text form.
 
-Pipeline: texts -> compile_texts -> artifacts or errors, in the same order. Thread-safety: thread-safe.
-The text goes as it is: the server parses it faster than Python would.
+Pipeline: texts -> compile_texts -> artifacts or errors, in the same order. Thread-safety: thread-safe. The text goes
+as it is: the server parses it faster than Python would.
 """
 
 from __future__ import annotations

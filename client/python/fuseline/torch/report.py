@@ -1,7 +1,7 @@
 """What was compiled and what stayed in eager execution, and why.
 
-Pipeline: backend.py records -> report() -> people. Thread-safety: thread-safe.
-Each op that stays in eager execution is also logged once for each reason, by the logger "fuseline.torch".
+Pipeline: backend.py records -> report() -> people. Thread-safety: thread-safe. Each op that stays in eager execution
+is also logged once for each reason, by the logger "fuseline.torch".
 """
 
 from __future__ import annotations

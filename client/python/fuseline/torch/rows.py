@@ -1,11 +1,9 @@
 """The table of aten ops: what a row is given, and how rows are found.
 
-Pipeline: a node of an FX graph -> Call -> its row -> Values.
-A row writes the op's statements and returns its value, or a tuple of values (None for one that it does not make and
-that
-nobody reads). It refuses with Unsupported, whose text is the reason that the report shows. What a row returns is
-compared with the
-node's own metadata by the caller, so a row can't silently change a dtype or a shape.
+Pipeline: a node of an FX graph -> Call -> its row -> Values. A row writes the op's statements and returns its value,
+or a tuple of values (None for one that it does not make and that nobody reads). It refuses with Unsupported, whose
+text is the reason that the report shows. What a row returns is compared with the node's own metadata by the caller,
+so a row can't silently change a dtype or a shape.
 """
 
 from __future__ import annotations
@@ -187,8 +185,7 @@ class Call:
         where it is another one (comparisons).
 
         A 16-bit op whose number that dtype can't hold exactly is computed in f32, as torch does; so is one whose
-        operand is still at hand
-        unrounded.
+        operand is still at hand unrounded.
         """
         compute = compute or self.promoted(operands)
         values = [o for o in operands if isinstance(o, Value)]

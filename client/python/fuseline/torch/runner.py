@@ -1,10 +1,10 @@
 """Runs a compiled group on torch's tensors: on the caller's stream, without a copy, memory from torch's allocator.
 
-Pipeline: Launcher, how inputs and outputs lie in memory -> make_runner -> function of tensors that gives a tuple.
-All that does not depend on the call is worked out here, and dtypes, shapes and strides were guarded by Dynamo: a call
-reads pointers, allocates
-outputs and makes one native call. Its text is generated for the group's number of inputs and outputs.
-Thread-safety: thread-safe. Errors: an index out of range raises IndexError; on a GPU at a later call of the same group.
+Pipeline: Launcher, how inputs and outputs lie in memory -> make_runner -> function of tensors that gives a tuple. All
+that does not depend on the call is worked out here, and dtypes, shapes and strides were guarded by Dynamo: a call
+reads pointers, allocates outputs and makes one native call. Its text is generated for the group's number of inputs
+and outputs. Thread-safety: thread-safe. Errors: an index out of range raises IndexError; on a GPU at a later call of
+the same group.
 """
 
 from __future__ import annotations
