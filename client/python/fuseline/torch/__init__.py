@@ -17,6 +17,18 @@ from fuseline.torch.backend import backend  # noqa: E402
 from fuseline.torch.options import Options  # noqa: E402
 from fuseline.torch.report import EagerOp, GraphRecord, Report, report, reset_report  # noqa: E402
 
+
+def _register() -> None:
+    """For a package that is on the path but not installed, and so has no entry point: the backend's name."""
+    from importlib import metadata
+
+    if not any(point.name == "fuseline" for point in metadata.entry_points(group="torch_dynamo_backends")):
+        from torch._dynamo import register_backend
+
+        register_backend(backend, name="fuseline")
+
+
+_register()
 _import_seconds = _time.perf_counter() - _start
 
 

@@ -18,6 +18,7 @@ import torch
 
 from fuseline.errors import Error
 from fuseline.launch import Launcher
+from fuseline.launch import _last_error as last_error
 
 from .lowering import OutputLayout
 
@@ -117,9 +118,9 @@ def make_runner(
         except Error as error:
             _raise(error)
 
-    def failed(inputs: Sequence[int], results: Sequence[int]) -> None:
-        # Nothing was enqueued; asked again, the error comes as an exception.
-        launch(inputs, results)
+    def failed(code: int) -> None:
+        # The error is this thread's last. Asking again would lose it: an index out of range is reported once.
+        _raise(last_error(code))
 
     count = len(input_strides)
     names = [f"a{i}" for i in range(count)]
@@ -155,8 +156,8 @@ def make_runner(
     pointers = ", ".join(f"p{i}" for i in range(count))
     results = ", ".join(f"o{i}.data_ptr()" for i in range(len(outputs)))
     number = "stream(index)" if stream is not None else "None"
-    lines.append(f"    if enqueue(handle, inputs_type({pointers}), outputs_type({results}), {arena}, {number}):")
-    lines.append(f"        failed(({pointers}{',' if count else ''}), ({results},))")
+    lines.append(f"    code = enqueue(handle, inputs_type({pointers}), outputs_type({results}), {arena}, {number})")
+    lines.append("    if code: failed(code)")
     for i, output in enumerate(outputs):
         if output.final_strides is not None:
             scope["with_final_strides"], scope[f"f{i}"] = _with_final_strides, output.final_strides
