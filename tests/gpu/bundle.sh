@@ -36,7 +36,7 @@ for test in json.load(sys.stdin)["tests"]:
     print(test["name"], test.get("command", [""])[0], sep="\t")'
 }
 mapfile -t tests < <(gpu_tests | cut -f1)
-ninja --quiet -C "$build" -j "$jobs" fuseline fuseline-server conformance_onnx "${tests[@]}"
+ninja --quiet -C "$build" -j "$jobs" fuseline fuseline-server fuseline_launch conformance_onnx "${tests[@]}"
 
 rm -rf "$output"
 mkdir -p "$output/bin" "$output/tests" "$output/graphs/bench"
@@ -58,6 +58,17 @@ if PYTHONPATH=.cache/test_python PYTHONDONTWRITEBYTECODE=1 python3 tests/models/
 else
   echo "bundle.sh: no models in the bundle: $(tail -n 1 "$build/models.log")" >&2
 fi
+# The Python package with the launch library, its tests, and the pages whose programs they run.
+python="$output/python"
+mkdir -p "$python/package" "$python/source/docs" "$python/source/deploy" "$python/source/tests"
+FUSELINE_CLI="$build/client/cli/fuseline" FUSELINE_LAUNCH_LIBRARY="$build/client/launch/libfuseline_launch.so" \
+  python3 -B client/python/package_resources.py "$python/package"
+strip --strip-unneeded "$python/package/fuseline/libfuseline_launch.so"
+cp README.md "$python/source/"
+cp docs/ir.md docs/python.md docs/torch.md "$python/source/docs/"
+cp -r deploy/examples "$python/source/deploy/"
+cp -r tests/python "$python/source/tests/"
+find "$python" -name __pycache__ -prune -exec rm -rf {} +
 cp -r tests/cases "$output/cases"
 cp deploy/examples/*.fl "$output/graphs/"
 cp deploy/examples/bench/*.fl "$output/graphs/bench/"

@@ -3,14 +3,14 @@
 # examples, the cache, the benchmarks, and the test programs. Needs a driver and NVRTC; FUSELINE_NVRTC_DIR names NVRTC's folder where
 # the server does not find it. Writes to $OUT (default ./results): summary.json, and JSON and text for each step.
 #   run_on_gpu.sh [--target T] [--only STEP,…] [--iterations N]
-#   steps: devices cases onnx models examples cache bench tests; also sanitize (not by default: minutes), the cases under compute-sanitizer's
+#   steps: devices cases onnx models examples cache bench tests python; also sanitize (not by default: minutes), the cases under compute-sanitizer's
 #   memcheck, racecheck and initcheck; unpack alone leaves the programs in bin/ and tests/
 # Exit code 0: every step passed.
 set -uo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 out="${OUT:-./results}"
 target=
-only=devices,cases,onnx,models,examples,cache,bench,tests
+only=devices,cases,onnx,models,examples,cache,bench,tests,python
 iterations=100
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -173,6 +173,17 @@ if wanted tests; then
     [ -x "$program" ] || continue
     step "test_$(basename "$program")" 300 "$program" --gtest_color=no
   done
+fi
+if wanted python && [ -d "$here/python" ]; then
+  if python3 -c 'import google.protobuf, grpc, numpy, pytest' 2>/dev/null; then
+    mkdir -p "$work/python"
+    step python 580 env PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="$here/python/package" FUSELINE_CLI="$fuseline" \
+      FUSELINE_SERVER_PROGRAM="$programs/bin/fuseline-server" FUSELINE_SOURCE_DIR="$here/python/source" \
+      python3 -m pytest -q -rsP -p no:cacheprovider --rootdir "$work/python" --basetemp "$work/python/tmp" \
+      "$here/python/source/tests/python"
+  else
+    echo "skipped python: python3 here lacks one of grpcio, protobuf, numpy, pytest"
+  fi
 fi
 if wanted sanitize; then
   # One process for all cases; the kernels are compiled by others, which are not looked at. The three run side by side.

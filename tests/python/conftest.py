@@ -30,6 +30,8 @@ class ServerProcess:
         self.log = folder / "server.log"
         self.port_file.unlink(missing_ok=True)
         command = [program, "--listen", listen, "--port_file", str(self.port_file), "--cache_dir", "", *flags]
+        if os.environ.get("FUSELINE_NVRTC_DIR"):
+            command += ["--nvrtc_path", os.environ["FUSELINE_NVRTC_DIR"]]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + START_SECONDS

@@ -4,8 +4,8 @@
     run_tests.py --work FOLDER --source ROOT --server PROGRAM --cli PROGRAM [--launch-library FILE] [PYTEST-ARGUMENT…]
 
 From PyPI, as a user does: `pip wheel` and `pip install ./client/python[test]`. Where PyPI can't be reached, on Debian's
-packages (python3-grpcio, python3-numpy, python3-protobuf, python3-pytest, python3-setuptools), which root gets from
-apt-get where they are missing; then the package is built with protoc and put on the path. Says which of the two it was.
+packages (python3-grpcio, python3-numpy, python3-protobuf, python3-pytest), which root gets from apt-get where they are
+missing; then the package is put together with protoc and named by PYTHONPATH. Says which of the two it was.
 Exit code: pytest's; 77 where neither is to be had.
 """
 
@@ -22,10 +22,8 @@ from pathlib import Path
 SKIPPED = 77
 PIP = ["-m", "pip", "--disable-pip-version-check", "--quiet", "--retries", "1", "--timeout", "20"]
 DEBIAN_PYTHON = "/usr/bin/python3"
-DEBIAN_PACKAGES = [
-    "python3-grpcio", "python3-numpy", "python3-protobuf", "python3-pytest", "python3-setuptools", "python3-wheel"
-]  # fmt: skip
-DEBIAN_MODULES = "grpc, numpy, google.protobuf, pytest, setuptools, wheel"
+DEBIAN_PACKAGES = ["python3-grpcio", "python3-numpy", "python3-protobuf", "python3-pytest"]
+DEBIAN_MODULES = "grpc, numpy, google.protobuf, pytest"
 
 
 def say(text: str) -> None:
@@ -83,8 +81,8 @@ def from_debian(work: Path, package: Path, environment: dict[str, str]) -> str |
             return None
     library = work / "lib"
     shutil.rmtree(library, ignore_errors=True)
-    build = [DEBIAN_PYTHON, str(package / "setup.py"), "-q", "build_py", "--build-lib", str(library)]
-    done = subprocess.run(build, cwd=package, env=environment, check=False)
+    build = [DEBIAN_PYTHON, str(package / "package_resources.py"), str(library)]
+    done = subprocess.run(build, env=environment, check=False)
     if done.returncode != 0:
         say("the package can't be built")
         sys.exit(1)
