@@ -100,6 +100,12 @@ MODELS: dict[str, tuple[Any, tuple[int, ...]]] = {
         (2, 3, 9, 9),
     ),
     "attention": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), (2, 5, 8)),
+    "pools": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 4, 1), nn.AvgPool2d(2), nn.AvgPool2d(3, 2, 1), nn.AdaptiveAvgPool2d(2), nn.MaxPool2d(2)
+        ),
+        (2, 3, 17, 17),
+    ),
     "norms": (
         lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.Conv1d(4, 4, 3), nn.InstanceNorm1d(4, affine=True)),
         (2, 4, 8),

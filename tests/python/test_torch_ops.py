@@ -180,6 +180,7 @@ CASES: dict[str, tuple[Function, tuple[Any, ...]]] = {
         lambda x: (F.pad(x, (1, 2)), F.pad(x, (1, -1, 0, 2), value=3.0), F.pad(x[None], (1, 1), mode="reflect")),
         (X,),
     ),
+    "windows_as_dims": (lambda x: (x.unfold(1, 3, 2) * 2, x.unfold(0, 2, 1).sum(-1)), (X,)),
     "triangles": (lambda x: (x.tril(), x.triu(1), torch.diag_embed(x)), (X,)),
     "made_values": (
         lambda x: (
@@ -266,7 +267,11 @@ CASES: dict[str, tuple[Function, tuple[Any, ...]]] = {
     ),
     "pool_with_indices": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (floats(2, 3, 8, 8),)),
     "resizes": (
-        lambda x: (F.interpolate(x, scale_factor=2), F.interpolate(x, size=(5, 9), mode="bilinear")),
+        lambda x: (
+            F.interpolate(x, scale_factor=2),
+            F.interpolate(x, size=(5, 9), mode="bilinear"),
+            F.interpolate(x, size=(5, 7), mode="bicubic"),
+        ),
         (floats(1, 2, 4, 4),),
     ),
     "normalisations": (

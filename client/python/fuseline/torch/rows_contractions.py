@@ -228,6 +228,46 @@ def avg_pool(call: Call) -> Value:
     )
 
 
+@row(aten.avg_pool2d_backward.default)
+def avg_pool_backward(call: Call) -> Value:
+    """Every element of a window gets its share: a transposed convolution with equal weights, channel by channel."""
+    grad, x = call["grad_output"], call["self"]
+    kernel, padding = spread(call["kernel_size"], 2), spread(call["padding"], 2)
+    stride = spread(call["stride"], 2) if call["stride"] else kernel
+    if call["divisor_override"] is not None or call["ceil_mode"] or (any(padding) and not call["count_include_pad"]):
+        raise Unsupported("windows that are divided by other numbers")
+    planes = grad.element_count // (grad.shape[-2] * grad.shape[-1])
+    reached = [(grad.shape[-2 + d] - 1) * stride[d] - 2 * padding[d] + kernel[d] for d in range(2)]
+    rest = [x.shape[-2 + d] - reached[d] for d in range(2)]
+    if any(not 0 <= r < stride[d] for d, r in enumerate(rest)):
+        raise Unsupported("windows that leave part of the input out")
+    share = call.full(1.0 / (kernel[0] * kernel[1]), torch.float32, (1, 1, *kernel))
+    spread_out = call.emit(
+        "conv_transpose",
+        [call.reshape(grad, (planes, 1, *grad.shape[-2:])), call.cast(share, grad.dtype)],
+        grad.dtype,
+        (planes, 1, *x.shape[-2:]),
+        strides=stride,
+        padding=padding,
+        output_padding=rest,
+    )
+    return call.reshape(spread_out, x.shape)
+
+
+@row(aten._adaptive_avg_pool2d_backward.default)
+def adaptive_avg_pool_backward(call: Call) -> Value:
+    value, x = call["grad_output"], call["self"]
+    for dim in (x.rank - 2, x.rank - 1):
+        size, times = value.shape[dim], x.shape[dim] // max(value.shape[dim], 1)
+        if size * times != x.shape[dim]:
+            raise Unsupported("windows of unequal sizes")
+        value = call.pointwise("mul", [value, 1.0 / times], value.dtype)
+        if times > 1:
+            shape = [*value.shape[:dim], x.shape[dim], *value.shape[dim + 1 :]]
+            value = call.emit("repeat_interleave", [value], value.dtype, shape, repeats=times, dim=dim)
+    return value
+
+
 @row(aten._adaptive_avg_pool2d.default)
 def adaptive_avg_pool(call: Call) -> Value:
     x: Value = call["self"]

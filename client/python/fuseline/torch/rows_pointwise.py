@@ -76,9 +76,9 @@ _BINARY = {
     "minimum": (aten.minimum.default,),
     "fmax": (aten.fmax.default,),
     "fmin": (aten.fmin.default,),
-    "bitwise_and": (aten.bitwise_and.Tensor, aten.bitwise_and.Scalar),
-    "bitwise_or": (aten.bitwise_or.Tensor, aten.bitwise_or.Scalar),
-    "bitwise_xor": (aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar),
+    "bitwise_and": (aten.bitwise_and.Tensor, aten.bitwise_and.Scalar, aten.bitwise_and.Scalar_Tensor),
+    "bitwise_or": (aten.bitwise_or.Tensor, aten.bitwise_or.Scalar, aten.bitwise_or.Scalar_Tensor),
+    "bitwise_xor": (aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar, aten.bitwise_xor.Scalar_Tensor),
     "shift_left": (
         aten.bitwise_left_shift.Tensor,
         aten.bitwise_left_shift.Tensor_Scalar,
@@ -436,6 +436,13 @@ def view_as_dtype(call: Call) -> Value:
     return call.emit("bitcast", [x], call["dtype"], x.shape, dtype=call["dtype"])
 
 
-@row(aten.clone.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default, aten.positive.default)
+@row(
+    aten.clone.default,
+    aten.alias.default,
+    aten.detach.default,
+    aten.lift_fresh_copy.default,
+    aten.lift_fresh.default,
+    aten.positive.default,
+)
 def same(call: Call) -> Value:
     return next(iter(call.args.values()))

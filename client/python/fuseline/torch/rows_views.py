@@ -14,6 +14,9 @@ from .rows_pointwise import select
 
 aten = torch.ops.aten
 
+# Slices that unfold may become.
+LARGEST_WINDOW = 64
+
 # What only looks at its operand's memory in another way: outside a compiled part torch does it for nothing.
 VIEWS: frozenset[Any] = frozenset(
     (
@@ -31,6 +34,7 @@ VIEWS: frozenset[Any] = frozenset(
         aten.squeeze.dims,
         aten.t.default,
         aten.transpose.int,
+        aten.unfold.default,
         aten.unbind.int,
         aten.unsqueeze.default,
         aten.view.default,
@@ -161,6 +165,19 @@ def diagonal(call: Call) -> Value:
     x: Value = call["self"]
     dim0, dim1 = normal_dim(call["dim1"], x.rank), normal_dim(call["dim2"], x.rank)
     return call.emit("diagonal", [x], x.dtype, call.shape, offset=call["offset"], dim0=dim0, dim1=dim1)
+
+
+@row(aten.unfold.default)
+def unfold(call: Call) -> Value:
+    """A slice for each place in the window, stacked along a new last dim."""
+    x: Value = call["self"]
+    size, step = call["size"], call["step"]
+    if not x.rank or not 1 <= size <= LARGEST_WINDOW:
+        raise Unsupported(f"windows of {size} elements")
+    dim = normal_dim(call["dimension"], x.rank)
+    count = (x.shape[dim] - size) // step + 1
+    parts = [call.slice(x, dim, start, start + (count - 1) * step + 1, step) for start in range(size)]
+    return call.emit("stack", parts, x.dtype, call.shape, dim=x.rank)
 
 
 @row(aten.cat.default)
