@@ -18,7 +18,7 @@ fuseline_packages=(
   libboost-context-dev libonnx-dev libonnx-testdata prometheus-cpp-dev ccache ninja-build cmake g++ git python3 python3-venv)
 
 # For tests/models, in .cache/test_python.
-fuseline_test_wheels=('numpy<3' 'onnx<2' 'onnxruntime<2')
+fuseline_test_wheels=('numpy<3' 'onnx==1.23.2' 'onnxruntime==1.32.0')
 
 # Runs its arguments as root.
 fuseline_as_root() {

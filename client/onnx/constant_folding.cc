@@ -217,10 +217,8 @@ bool FoldIdentity(OpCall& call) {
   return true;
 }
 
-bool FoldCast(OpCall& call) {
+bool FoldCastTo(OpCall& call, DType to) {
   const Tensor& x = *call.Known(0);
-  call.Ignore("saturate");
-  const DType to = DTypeOfOnnx(call.Int("to", 0));
   if (to == DType::kInvalid || IsF8(to) || IsF8(x.dtype()) || !SmallEnough(x.shape())) return false;
   Tensor out = Tensor::Allocate(to, x.shape());
   for (int64_t i = 0; i < x.element_count(); ++i) {
@@ -232,6 +230,17 @@ bool FoldCast(OpCall& call) {
   }
   call.OutKnown(0, std::move(out));
   return true;
+}
+bool FoldCast(OpCall& call) {
+  call.Ignore("saturate");
+  call.Ignore("round_mode");
+  return FoldCastTo(call, DTypeOfOnnx(call.Int("to", 0)));
+}
+// Of the second operand only the type matters.
+bool FoldCastLike(OpCall& call) {
+  call.Ignore("saturate");
+  call.Ignore("round_mode");
+  return call.Has(1) && FoldCastTo(call, call.InType(1));
 }
 
 bool FoldWhere(OpCall& call) {
@@ -494,6 +503,7 @@ const std::map<std::string, Fold, std::less<>>& Folds() {
       {"Not", FoldNot},
       {"Identity", FoldIdentity},
       {"Cast", FoldCast},
+      {"CastLike", FoldCastLike},
       {"Where", FoldWhere},
       {"Gather", FoldGather},
       {"Concat", FoldConcat},
@@ -517,8 +527,9 @@ const std::map<std::string, Fold, std::less<>>& Folds() {
 bool FoldKnown(OpCall& call) {
   const auto fold = Folds().find(call.op());
   if (fold == Folds().end() || call.input_count() == 0) return false;
+  const bool first_alone = fold->second == FoldCastLike;
   for (size_t i = 0; i < call.input_count(); ++i) {
-    if (call.Has(i) && call.Known(i) == nullptr) return false;
+    if (call.Has(i) && call.Known(i) == nullptr && !(first_alone && i > 0)) return false;
   }
   if (!call.Has(0)) return false;
   return fold->second(call);

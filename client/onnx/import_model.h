@@ -18,7 +18,7 @@
 namespace fuseline::onnx_import {
 
 inline constexpr int64_t kMinOpset = 6;
-inline constexpr int64_t kMaxOpset = 22;
+inline constexpr int64_t kMaxOpset = 28;
 
 struct ImportOptions {
   // Initializers become inputs of the graph, in place of constants. Those of up to 64 elements, and those whose values

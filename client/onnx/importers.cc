@@ -21,6 +21,7 @@ ImporterTable MakeImporterTable() {
   AddRecurrentImporters(table);
   AddSignalImporters(table);
   AddTextImporters(table);
+  AddAttentionImporters(table);
   return table;
 }
 

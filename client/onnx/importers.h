@@ -29,6 +29,7 @@ void AddResizeImporters(ImporterTable& table);         // onnx_resize.cc
 void AddRecurrentImporters(ImporterTable& table);      // onnx_recurrent.cc
 void AddSignalImporters(ImporterTable& table);         // onnx_signal.cc
 void AddTextImporters(ImporterTable& table);           // onnx_text.cc
+void AddAttentionImporters(ImporterTable& table);      // onnx_attention.cc
 
 ImporterTable MakeImporterTable();
 

@@ -108,6 +108,56 @@ void ImportConvTranspose(OpCall& c) {
   c.Out(0, y);
 }
 
+// Columns [n, c * block, blocks], each put back at its block's elements and summed: a transposed convolution of each
+// channel with a kernel that has a single 1 for each element of a block.
+void ImportCol2Im(OpCall& c) {
+  const Val x = c.In(0);
+  const Ints image = c.KnownInts(1, "image_shape"), block = c.KnownInts(2, "block_shape");
+  if (!c.ok()) return;
+  const size_t n = image.size();
+  const Ints strides = c.IntList("strides", Ints(n, 1)), dilations = c.IntList("dilations", Ints(n, 1));
+  const Ints pads = c.IntList("pads", Ints(2 * n, 0));
+  if (x.rank() != 3 || n < 1 || n > 3 || block.size() != n || strides.size() != n || dilations.size() != n ||
+      pads.size() != 2 * n) {
+    return c.Refuse("operands or attributes of this length are not supported");
+  }
+  constexpr int64_t kMaxSize = 1 << 20, kMaxBlock = 1024;
+  int64_t elements = 1, blocks = 1;
+  Ints extra, counts;
+  for (size_t d = 0; d < n; ++d) {
+    const int64_t bound = std::max({image[d], block[d], strides[d], dilations[d], pads[d], pads[d + n]});
+    if (bound > kMaxSize || std::min({image[d], block[d], strides[d], dilations[d]}) < 1 || pads[d] < 0 ||
+        pads[d + n] < 0)
+      return c.Fail("a size is out of range");
+    const int64_t room = image[d] + pads[d] + pads[d + n] - dilations[d] * (block[d] - 1) - 1;
+    if (room < 0) return c.Fail("the block is larger than the image");
+    elements *= block[d];
+    counts.push_back(room / strides[d] + 1);
+    blocks *= counts.back();
+    extra.push_back(room % strides[d]);
+    if (elements > kMaxBlock || blocks > GraphLimits().max_elements)
+      return c.Refuse("a block this large is not supported");
+  }
+  if (x.dim(1) % elements != 0 || x.dim(2) != blocks) return c.Fail("the columns do not fit image and block");
+  const int64_t channels = x.dim(1) / elements;
+  Shape weight_shape = {x.dim(1), 1};
+  weight_shape.insert(weight_shape.end(), block.begin(), block.end());
+  Shape column_shape = {x.dim(0), x.dim(1)};
+  column_shape.insert(column_shape.end(), counts.begin(), counts.end());
+  if (channels > GraphLimits().max_elements / (elements * elements))
+    return c.Refuse("channels this many are not supported");
+  Tensor weight = Tensor::Allocate(x.dtype(), {elements, elements});
+  for (int64_t i = 0; i < elements * elements; ++i) weight.SetDouble(i, i % elements == i / elements ? 1 : 0);
+  const Val of_channels =
+      c.e.BroadcastTo(c.e.Reshape(c.e.Constant(weight), {1, elements, elements}), {channels, elements, elements});
+  c.Out(0, c.e.Emit("conv_transpose", {c.e.Reshape(x, column_shape), c.e.Reshape(of_channels, weight_shape)},
+                    {{"strides", strides},
+                     {"padding", pads},
+                     {"output_padding", extra},
+                     {"dilation", dilations},
+                     {"groups", channels}}));
+}
+
 // Einsum with blanks left out, "..." written as letters and the result's indices spelled out.
 void ImportEinsum(OpCall& c) {
   std::string equation;
@@ -208,6 +258,7 @@ void AddContractionImporters(ImporterTable& table) {
   table["Gemm"] = ImportGemm;
   table["Conv"] = ImportConv;
   table["ConvTranspose"] = ImportConvTranspose;
+  table["Col2Im"] = ImportCol2Im;
   table["Einsum"] = ImportEinsum;
   table["Det"] = ImportDet;
 }

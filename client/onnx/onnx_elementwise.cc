@@ -121,7 +121,7 @@ void ImportPow(OpCall& c) {
 void ImportMod(OpCall& c) {
   const bool fmod = c.Int("fmod", 0) != 0;
   const Val a = c.In(0), b = c.In(1);
-  if (!fmod && IsFloat(a.dtype())) return c.Fail("attribute 'fmod' must be 1 for floats");
+  if (!fmod && IsFloat(a.dtype()) && c.opset < 28) return c.Fail("attribute 'fmod' must be 1 for floats");
   c.Out(0, Apply(fmod ? "fmod" : "remainder", a, b));
 }
 
@@ -154,16 +154,39 @@ DType TargetType(OpCall& c, const char* attribute) {
   return dtype;
 }
 
-void ImportCast(OpCall& c) {
-  if (c.Int("saturate", 1) == 0) c.Refuse("attribute 'saturate' = 0 is not supported");
-  const DType to = TargetType(c, "to");
-  if (c.ok()) c.Out(0, c.e.Cast(c.In(0), to));
+// The cast to f8e4m3, with NaN in place of the largest for numbers beyond it.
+Val CastUnsaturated(OpCall& c, Val x) {
+  if (!IsFloat(x.dtype())) x = c.e.Cast(x, DType::kF32);
+  // Halfway between the largest number and what would come after it, which goes to the even one.
+  const Val over = Apply("gt", Apply("abs", x), 464.0);
+  return c.e.Cast(c.e.Where(over, std::numeric_limits<double>::quiet_NaN(), x), DType::kF8E4M3);
 }
 
-void ImportCastLike(OpCall& c) {
-  c.Ignore("saturate");
-  c.Out(0, c.e.Cast(c.In(0), c.InType(1)));
+void CastTo(OpCall& c, DType to) {
+  const bool saturate = c.Int("saturate", 1) != 0;
+  c.Ignore("round_mode");  // of types that the IR lacks
+  const Val x = c.In(0);
+  if (!c.ok()) return;
+  if (saturate || !IsF8(to) || x.dtype() == to) return c.Out(0, c.e.Cast(x, to));
+  // Its infinities can't be stored.
+  if (to == DType::kF8E5M2) return c.Refuse("attribute 'saturate' = 0 is not supported for f8e5m2");
+  c.Out(0, CastUnsaturated(c, x));
 }
+
+void ImportCast(OpCall& c) {
+  const DType to = TargetType(c, "to");
+  if (c.ok()) CastTo(c, to);
+}
+
+void ImportBitCast(OpCall& c) {
+  const DType to = TargetType(c, "to");
+  if (!c.ok()) return;
+  const Val x = c.In(0);
+  // A bool is 0 or 1 in ONNX too.
+  c.Out(0, IsBool(x.dtype()) ? c.e.Cast(x, to) : c.e.Emit("bitcast", {x}, {{"dtype", to}}));
+}
+
+void ImportCastLike(OpCall& c) { CastTo(c, c.InType(1)); }
 
 void ImportElu(OpCall& c) {
   c.Ignore("consumed_inputs");
@@ -190,6 +213,14 @@ void ImportThresholdedRelu(OpCall& c) {
 void ImportSoftplus(OpCall& c) { c.Out(0, c.e.Emit("softplus", {c.In(0)})); }
 void ImportGelu(OpCall& c) {
   c.Out(0, c.e.Emit("gelu", {c.In(0)}, {{"approximate", c.String("approximate", "none")}}));
+}
+
+// Swish, and SwiGLU, which has a second operand.
+void ImportSwish(OpCall& c) {
+  const Val x = c.In(0);
+  const double alpha = c.Float("alpha", 1.0);
+  const Val y = alpha == 1 ? Apply("silu", x) : x * Apply("sigmoid", x * alpha);
+  c.Out(0, c.op() == "SwiGLU" ? y * c.In(1) : y);
 }
 
 void ImportPRelu(OpCall& c) {
@@ -251,6 +282,7 @@ void AddElementwiseImporters(ImporterTable& table) {
   table["BitShift"] = ImportBitShift;
   table["Where"] = ImportWhere;
   table["Cast"] = ImportCast;
+  table["BitCast"] = ImportBitCast;
   table["CastLike"] = ImportCastLike;
   table["Elu"] = ImportElu;
   table["Celu"] = ImportCelu;
@@ -260,6 +292,8 @@ void AddElementwiseImporters(ImporterTable& table) {
   table["ThresholdedRelu"] = ImportThresholdedRelu;
   table["Softplus"] = ImportSoftplus;
   table["Gelu"] = ImportGelu;
+  table["Swish"] = ImportSwish;
+  table["SwiGLU"] = ImportSwish;
   table["PRelu"] = ImportPRelu;
   table["Shrink"] = ImportShrink;
   table["IsInf"] = ImportIsInf;

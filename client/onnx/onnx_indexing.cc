@@ -84,7 +84,8 @@ void ImportTopK(OpCall& c) {
   c.Out(1, r[1]);
 }
 
-void ImportCumSum(OpCall& c) {
+// CumSum and CumProd.
+void ImportCumulative(OpCall& c) {
   const Val x = c.In(0);
   const double axis_number = c.KnownNumber(1, "axis");
   const bool exclusive = c.Int("exclusive", 0) != 0, reverse = c.Int("reverse", 0) != 0;
@@ -93,7 +94,7 @@ void ImportCumSum(OpCall& c) {
   if (!c.ok()) return;
   AttrMap attrs = {{"dim", axis}, {"exclusive", exclusive}, {"reverse", reverse}};
   if (IsInteger(x.dtype())) attrs["dtype"] = x.dtype();
-  c.Out(0, c.e.Emit("cumsum", {x}, std::move(attrs)));
+  c.Out(0, c.e.Emit(c.op() == "CumSum" ? "cumsum" : "cumprod", {x}, std::move(attrs)));
 }
 
 }  // namespace
@@ -107,7 +108,8 @@ void AddIndexingImporters(ImporterTable& table) {
   table["ScatterND"] = ImportScatterNd;
   table["OneHot"] = ImportOneHot;
   table["TopK"] = ImportTopK;
-  table["CumSum"] = ImportCumSum;
+  table["CumSum"] = ImportCumulative;
+  table["CumProd"] = ImportCumulative;
 }
 
 }  // namespace fuseline::onnx_import

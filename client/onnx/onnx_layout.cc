@@ -204,7 +204,10 @@ void ImportSpaceToDepth(OpCall& c) {
   }
   const int64_t n = x.dim(0), channels = x.dim(1), h = x.dim(2) / b, w = x.dim(3) / b;
   const Val split = c.e.Reshape(x, {n, channels, h, b, w, b});
-  c.Out(0, c.e.Reshape(c.e.Permute(split, {0, 3, 5, 1, 2, 4}), {n, channels * b * b, h, w}));
+  const std::string mode = c.String("mode", "DCR");
+  if (mode != "CRD" && mode != "DCR") return c.Fail("attribute 'mode' is neither DCR nor CRD");
+  const Ints order = mode == "CRD" ? Ints{0, 1, 3, 5, 2, 4} : Ints{0, 3, 5, 1, 2, 4};
+  c.Out(0, c.e.Reshape(c.e.Permute(split, order), {n, channels * b * b, h, w}));
 }
 
 void ImportTrilu(OpCall& c) {

@@ -170,7 +170,8 @@ void ImportLpNormalization(OpCall& c) {
   const int64_t axis = c.Axis(c.Int("axis", -1), x.rank()), p = c.Int("p", 2);
   if (p != 1 && p != 2) return c.Fail("attribute 'p' is neither 1 nor 2");
   const Val size = p == 1 ? c.e.Sum(Apply("abs", x), {axis}, true) : Apply("sqrt", c.e.Sum(x * x, {axis}, true));
-  c.Out(0, x / size);
+  // All zeros stay so since opset 22.
+  c.Out(0, c.opset < 22 ? x / size : c.e.Where(Apply("eq", size, 0.0), 0.0, x / size));
 }
 
 }  // namespace

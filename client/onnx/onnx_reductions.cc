@@ -1,4 +1,7 @@
 // Reductions, and ArgMax and ArgMin.
+#include <algorithm>
+#include <limits>
+
 #include "client/onnx/importers.h"
 
 namespace fuseline::onnx_import {
@@ -32,6 +35,15 @@ Val Reduce(OpCall& c, const char* op, Val x, const Reduced& r) {
   return c.e.Emit(op, {x}, std::move(attrs));
 }
 
+Shape ReducedShape(Val x, const Reduced& r) {
+  Shape shape;
+  for (int64_t d = 0; d < x.rank(); ++d) {
+    const bool reduced = std::find(r.dims.begin(), r.dims.end(), d) != r.dims.end();
+    if (!reduced || r.keep) shape.push_back(reduced ? 1 : x.dim(d));
+  }
+  return shape;
+}
+
 void ImportReduce(OpCall& c) {
   const Val x = c.In(0);
   const Reduced r = ReadDims(c, x.rank());
@@ -53,6 +65,12 @@ void ImportReduce(OpCall& c) {
   }
   const bool max = op == "ReduceMax";
   if (IsBool(x.dtype())) return c.Out(0, Reduce(c, max ? "any" : "all", x, r));
+  // Of nothing: what every other number would win against.
+  const Shape shape = ReducedShape(x, r);
+  if (IsFloat(x.dtype()) && x.count() == 0 && ElementCount(shape) > 0) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return c.Out(0, c.e.Full(x.dtype(), shape, max ? -infinity : infinity));
+  }
   c.Out(0, Reduce(c, max ? "amax" : "amin", x, r));
 }
 

@@ -1,6 +1,7 @@
 // Resize and Upsample, GridSample, RoiAlign: samples between elements.
 //
-// Resize is separable: dim by dim, a weighted sum of elements at positions that are known at import.
+// Resize is separable: dim by dim, a weighted sum of elements at positions that are known at import. Where a wide
+// filter makes many of them (antialias), it is a product with a matrix of the weights.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,12 +14,16 @@ namespace fuseline::onnx_import {
 namespace {
 
 constexpr int64_t kMaxResized = 1 << 20;  // of a dim: positions and weights are written out
+constexpr int64_t kMaxWeights = 1 << 22;  // of a dim, for all elements of its result
+constexpr size_t kMaxTaps = 16;           // more of them are a matrix
 
 struct ResizeRule {
   std::string transform, mode, nearest;
   double cubic = -0.75;
   double extrapolation = 0;
   bool exclude_outside = false;
+  bool antialias = false;
+  std::string aspect = "stretch";
 };
 
 // Where the centre of element i of a result of `elements` lies among `from` elements. Where scales are given, the
@@ -54,6 +59,14 @@ std::array<double, 4> CubicWeights(double t, double a) {
   return {far(1 + t), near(t), near(1 - t), far(2 - t)};
 }
 
+// The same filters as functions of the distance from the centre.
+double FilterWeight(const ResizeRule& rule, double distance) {
+  const double d = std::abs(distance);
+  if (rule.mode == "linear") return std::max(0.0, 1 - d);
+  if (d >= 2) return 0;
+  return d <= 1 ? CubicWeights(d, rule.cubic)[1] : CubicWeights(d - 1, rule.cubic)[0];
+}
+
 // The elements and weights that make each element of the result; `outside`: where the extrapolation value stands.
 struct Taps {
   std::vector<Ints> positions;               // by tap, then element
@@ -61,10 +74,20 @@ struct Taps {
   std::vector<bool> outside;
 };
 
+// How many elements on each side of a position a filter takes. Antialiasing stretches it where the result is smaller.
+int64_t Reach(const ResizeRule& rule, double scale) {
+  const int64_t reach = rule.mode == "cubic" ? 2 : 1;
+  if (!rule.antialias || scale >= 1 || rule.mode == "nearest") return reach;
+  return static_cast<int64_t>(std::min(std::ceil(static_cast<double>(reach) / scale), 1e9)) + 1;
+}
+
 Taps MakeTaps(const ResizeRule& rule, int64_t from, int64_t to, double exact_to, double scale, double roi_start,
               double roi_end) {
   Taps taps;
-  const int64_t count = rule.mode == "nearest" ? 1 : rule.mode == "linear" ? 2 : 4;
+  const int64_t reach = Reach(rule, scale);
+  const int64_t count = rule.mode == "nearest" ? 1 : 2 * reach;
+  const bool stretched = rule.antialias && scale < 1 && count > 1;
+  const bool normalize = rule.exclude_outside || stretched;
   taps.positions.resize(static_cast<size_t>(count));
   taps.weights.resize(static_cast<size_t>(count));
   for (int64_t i = 0; i < to; ++i) {
@@ -73,12 +96,20 @@ Taps MakeTaps(const ResizeRule& rule, int64_t from, int64_t to, double exact_to,
     taps.outside.push_back(rule.transform == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(from - 1)));
     const double base = rule.mode == "nearest" ? RoundNearest(rule, x) : std::floor(x);
     const double t = x - base;
-    std::array<double, 4> weights = {1, 0, 0, 0};
-    if (count == 2) weights = {1 - t, t, 0, 0};
-    if (count == 4) weights = CubicWeights(t, rule.cubic);
+    std::vector<double> weights(static_cast<size_t>(count), 1);
+    if (stretched) {
+      for (int64_t k = 0; k < count; ++k) {
+        weights[static_cast<size_t>(k)] = FilterWeight(rule, (static_cast<double>(k - reach + 1) - t) * scale);
+      }
+    } else if (rule.mode == "linear") {
+      weights = {1 - t, t};
+    } else if (rule.mode == "cubic") {
+      const std::array<double, 4> cubic = CubicWeights(t, rule.cubic);
+      weights.assign(cubic.begin(), cubic.end());
+    }
     double sum = 0;
     for (int64_t k = 0; k < count; ++k) {
-      const double p = base + static_cast<double>(count == 4 ? k - 1 : k);
+      const double p = base + static_cast<double>(count == 1 ? 0 : k - reach + 1);
       double& w = weights[static_cast<size_t>(k)];
       if (rule.exclude_outside && (p < 0 || p >= static_cast<double>(from))) w = 0;
       sum += w;
@@ -87,10 +118,27 @@ Taps MakeTaps(const ResizeRule& rule, int64_t from, int64_t to, double exact_to,
     }
     for (int64_t k = 0; k < count; ++k) {
       const double w = weights[static_cast<size_t>(k)];
-      taps.weights[static_cast<size_t>(k)].push_back(rule.exclude_outside && sum != 0 ? w / sum : w);
+      taps.weights[static_cast<size_t>(k)].push_back(normalize && sum != 0 ? w / sum : w);
     }
   }
   return taps;
+}
+
+// The sums as a product with the weights, [to, from], along dim d.
+Val MatrixAlong(OpCall& c, Val x, int64_t d, const Taps& taps) {
+  const int64_t from = x.dim(d), to = static_cast<int64_t>(taps.outside.size());
+  std::vector<double> matrix(static_cast<size_t>(from * to), 0);
+  for (size_t k = 0; k < taps.positions.size(); ++k) {
+    for (int64_t i = 0; i < to; ++i) {
+      matrix[static_cast<size_t>(i * from + taps.positions[k][static_cast<size_t>(i)])] +=
+          taps.weights[k][static_cast<size_t>(i)];
+    }
+  }
+  Ints order;
+  for (int64_t k = 0; k < x.rank(); ++k) order.push_back(k);
+  std::swap(order[static_cast<size_t>(d)], order.back());  // its own inverse
+  const Val weights = c.e.FloatConstant(matrix, {to, from}, x.dtype());
+  return c.e.Permute(c.e.Emit("linear", {c.e.Permute(x, order), weights}), order);
 }
 
 Val ResizeDim(OpCall& c, Val x, int64_t d, const Taps& taps, double extrapolation) {
@@ -100,6 +148,8 @@ Val ResizeDim(OpCall& c, Val x, int64_t d, const Taps& taps, double extrapolatio
   Val y;
   if (taps.positions.size() == 1) {
     y = c.e.Select(x, taps.positions[0], d);
+  } else if (taps.positions.size() > kMaxTaps) {
+    y = MatrixAlong(c, x, d, taps);
   } else {
     for (size_t k = 0; k < taps.positions.size(); ++k) {
       const Val part = c.e.Select(x, taps.positions[k], d) * c.e.FloatConstant(taps.weights[k], along, x.dtype());
@@ -132,13 +182,30 @@ void Resize(OpCall& c, const ResizeRule& rule, const std::vector<double>& scales
     return c.Fail("'roi' has not two numbers for each axis");
   const bool averages = rule.mode != "nearest";
   if (averages && !IsFloat(dtype)) x = c.e.Cast(x, DType::kF32);
+  double common_scale = 0;  // of all axes, where their aspect is kept
+  if (rule.aspect != "stretch" && sizes.size() == n) {
+    for (size_t k = 0; k < n; ++k) {
+      const int64_t d = c.Axis(axes[k], x.rank());
+      if (!c.ok()) return;
+      if (sizes[k] < 1 || x.dim(d) < 1) return c.Fail("a size is out of range");
+      const double scale = static_cast<double>(sizes[k]) / static_cast<double>(x.dim(d));
+      const bool better = rule.aspect == "not_larger" ? scale < common_scale : scale > common_scale;
+      if (k == 0 || better) common_scale = scale;
+    }
+  }
   for (size_t k = 0; k < n; ++k) {
     const int64_t d = c.Axis(axes[k], x.rank());
     if (!c.ok()) return;
     const int64_t from = x.dim(d);
     double scale = 1, exact = 0;
     int64_t to = 0;
-    if (sizes.size() == n) {
+    if (common_scale > 0) {
+      scale = common_scale;
+      exact = scale * static_cast<double>(from);
+      const double size = std::floor(exact + 0.5);
+      if (!(size <= static_cast<double>(kMaxResized))) return c.Fail("a size is out of range");
+      to = static_cast<int64_t>(size);
+    } else if (sizes.size() == n) {
       to = sizes[k];
       exact = static_cast<double>(to);
       scale = static_cast<double>(to) / static_cast<double>(std::max<int64_t>(from, 1));
@@ -152,6 +219,10 @@ void Resize(OpCall& c, const ResizeRule& rule, const std::vector<double>& scales
     }
     if (to < 0 || to > kMaxResized || (from == 0 && to != 0) || !(scale > 0)) return c.Fail("a size is out of range");
     const double start = roi.size() == 2 * n ? roi[k] : 0, end = roi.size() == 2 * n ? roi[k + n] : 1;
+    if (2 * Reach(rule, scale) * to > kMaxWeights ||
+        (2 * Reach(rule, scale) > static_cast<int64_t>(kMaxTaps) && from * to > kMaxWeights)) {
+      return c.Refuse("a filter this wide is not supported");
+    }
     if (to == from && scale == 1 && rule.transform != "tf_crop_and_resize") continue;
     x = ResizeDim(c, x, d, MakeTaps(rule, from, to, exact, scale, start, end), rule.extrapolation);
   }
@@ -167,9 +238,10 @@ void ImportResize(OpCall& c) {
   rule.cubic = c.Float("cubic_coeff_a", -0.75);
   rule.extrapolation = c.Float("extrapolation_value", 0);
   rule.exclude_outside = c.Int("exclude_outside", 0) != 0;
-  if (c.Int("antialias", 0) != 0) return c.Refuse("attribute 'antialias' is not supported");
-  if (c.String("keep_aspect_ratio_policy", "stretch") != "stretch") {
-    return c.Refuse("attribute 'keep_aspect_ratio_policy' is not supported");
+  rule.antialias = c.Int("antialias", 0) != 0;
+  rule.aspect = c.String("keep_aspect_ratio_policy", "stretch");
+  if (rule.aspect != "stretch" && rule.aspect != "not_larger" && rule.aspect != "not_smaller") {
+    return c.Fail(absl::StrCat("attribute 'keep_aspect_ratio_policy' = '", rule.aspect, "' is not known"));
   }
   if (rule.mode != "nearest" && rule.mode != "linear" && rule.mode != "cubic") {
     return c.Fail(absl::StrCat("attribute 'mode' = '", rule.mode, "' is not known"));
@@ -317,6 +389,44 @@ void ImportGridSample(OpCall& c) {
   c.Out(0, c.e.Reshape(sum, {n, images.dim(1), out_h, out_w}));
 }
 
+// Positions of a regular grid, [-1, 1] in each of 2 or 3 dims, put through a linear map for each sample.
+void ImportAffineGrid(OpCall& c) {
+  const Val theta = c.In(0);
+  const Ints size = c.KnownInts(1, "size");
+  const bool align = c.Int("align_corners", 0) != 0;
+  if (!c.ok()) return;
+  const auto n = static_cast<int64_t>(size.size()) - 2;
+  if ((n != 2 && n != 3) || theta.rank() != 3 || theta.dim(0) != size[0] || theta.dim(1) != n || theta.dim(2) != n + 1)
+    return c.Fail("the map does not fit 'size'");
+  const Shape grid(size.begin() + 2, size.end());
+  for (const int64_t s : grid) {
+    if (s < 1 || s > kMaxResized) return c.Fail("'size' is out of range");
+  }
+  // x, the last dim's, comes first.
+  std::vector<Val> parts;
+  Shape one = grid;
+  one.push_back(1);
+  for (int64_t d = n; d-- > 0;) {
+    const int64_t s = grid[static_cast<size_t>(d)];
+    std::vector<double> along;
+    for (int64_t i = 0; i < s; ++i) {
+      const auto at = static_cast<double>(2 * i), last = static_cast<double>(s - 1);
+      along.push_back(align ? (s == 1 ? -1 : at / last - 1) : (at + 1) / static_cast<double>(s) - 1);
+    }
+    Shape shape(one.size(), 1);
+    shape[static_cast<size_t>(d)] = s;
+    parts.push_back(c.e.BroadcastTo(c.e.FloatConstant(along, shape, theta.dtype()), one));
+  }
+  parts.push_back(c.e.Full(theta.dtype(), one, 1));
+  const int64_t points = ElementCount(grid);
+  const Val positions = c.e.Reshape(c.e.Concat(parts, n), {1, points, n + 1});
+  const Val mapped = c.e.Emit("matmul", {positions, c.e.Permute(theta, {0, 2, 1})});
+  Shape result = {size[0]};
+  result.insert(result.end(), grid.begin(), grid.end());
+  result.push_back(n);
+  c.Out(0, c.e.Reshape(mapped, result));
+}
+
 // Means (or maxima) of samples between elements, over bins of regions of interest.
 void ImportRoiAlign(OpCall& c) {
   const Val x = c.In(0), rois = c.In(1);
@@ -389,6 +499,7 @@ void AddResizeImporters(ImporterTable& table) {
   table["Resize"] = ImportResize;
   table["Upsample"] = ImportUpsample;
   table["GridSample"] = ImportGridSample;
+  table["AffineGrid"] = ImportAffineGrid;
   table["RoiAlign"] = ImportRoiAlign;
 }
 

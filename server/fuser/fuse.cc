@@ -114,6 +114,7 @@ class Fuser {
     plan.refusals = std::move(refusals_);
     std::sort(groups_.begin(), groups_.end(), [](const OpenGroup& a, const OpenGroup& b) { return a.order < b.order; });
     for (OpenGroup& g : groups_) {
+      if (g.nodes.empty()) continue;  // absorbed by another
       FusionGroup out;
       out.domain = std::move(g.domain);
       out.reduced = std::move(g.reduced);
@@ -154,11 +155,11 @@ class Fuser {
       std::string reason;
       if (newest >= 0) {
         if (JoinReductionBefore(v, newest)) return;
-        if (Join(v, newest, reason)) return;
+        if (Join(v, newest, reason)) return AbsorbOperands(v, newest);
         if (refusals_.size() < kMaxRefusals) refusals_.push_back({newest_tensor, node(v).tensor, reason});
       }
       for (int32_t g : Siblings(v, newest)) {
-        if (Join(v, g, reason)) return;
+        if (Join(v, g, reason)) return AbsorbOperands(v, g);
       }
     }
     StartGroup(v, newest);
@@ -184,7 +185,66 @@ class Fuser {
     std::string reason;
     if (!Join(v, before, reason)) return false;
     first.order = --first_order_;
+    AbsorbOperands(v, before);
     return true;
+  }
+
+  // Earlier pointwise groups that v, a new member of g, alone reads, each element at its own: their nodes move to g, so
+  // that what v reads of them is never stored.
+  void AbsorbOperands(LoopNodeId v, int32_t g) {
+    const LoopNode& n = node(v);
+    for (const LoopInput& in : n.inputs) {
+      const int32_t from = GroupOfTensor(in.tensor);
+      if (from >= 0 && from != g && CanAbsorb(n, g, from)) Absorb(v, g, from);
+    }
+  }
+
+  bool CanAbsorb(const LoopNode& n, int32_t g, int32_t from) const {
+    const OpenGroup& group = groups_[static_cast<size_t>(g)];
+    const OpenGroup& other = groups_[static_cast<size_t>(from)];
+    if (other.is_reduction || other.ordered >= 0 || group.is_contraction || Order(from) > Order(g)) return false;
+    if (other.count != group.count || ElementCount(n.domain) != group.count) return false;
+    if (group.nodes.size() + other.nodes.size() > kMaxNodesInGroup) return false;
+    if (group.external.size() + other.external.size() + static_cast<size_t>(std::max<int64_t>(group.open_tensors, 0)) >
+        kMaxTensorsOfGroup) {
+      return false;
+    }
+    absl::flat_hash_map<TensorId, int64_t> uses;
+    for (const LoopInput& in : n.inputs) {
+      if (GroupOfTensor(in.tensor) != from) continue;
+      const LoopTensor& t = tensor(in.tensor);
+      if (t.element_count() != group.count || NodeTooComplex(in)) return false;
+      if (Flatten(in.index, t.shape) != Flatten(IdentityIndex(n.domain), n.domain)) return false;
+      ++uses[in.tensor];
+    }
+    int64_t closed = 0;
+    for (const auto& [t, count] : uses) closed += outside_uses_[static_cast<size_t>(t)] == count;
+    return closed == other.open_tensors && closed == static_cast<int64_t>(uses.size());
+  }
+
+  void Absorb(LoopNodeId v, int32_t g, int32_t from) {
+    OpenGroup& group = groups_[static_cast<size_t>(g)];
+    OpenGroup& other = groups_[static_cast<size_t>(from)];
+    int64_t& cost = private_cost_[static_cast<size_t>(v)];
+    int32_t& divisions = divisions_[static_cast<size_t>(v)];
+    for (const LoopInput& in : node(v).inputs) {
+      if (GroupOfTensor(in.tensor) != from) continue;
+      const auto u = static_cast<size_t>(tensor(in.tensor).producer);
+      outside_uses_[static_cast<size_t>(in.tensor)] = 0;
+      group.external.erase(in.tensor);
+      cost = std::min<int64_t>(cost + private_cost_[u], 1 << 20);
+      divisions = std::max(divisions, divisions_[u] + (HasDivision(in) ? 1 : 0));
+    }
+    for (const LoopNodeId u : other.nodes) group_of_[static_cast<size_t>(u)] = g;
+    group.nodes.insert(group.nodes.end(), other.nodes.begin(), other.nodes.end());
+    for (const TensorId t : other.external) {
+      group.external.insert(t);
+      std::vector<int32_t>& readers = readers_[t];
+      if (readers.empty() || readers.back() != g) readers.push_back(g);
+    }
+    other.nodes.clear();
+    other.external.clear();
+    other.open_tensors = 0;
   }
 
   // Later groups than `newest` that read a tensor which v reads too, newest first.
@@ -197,6 +257,7 @@ class Fuser {
       const size_t oldest = readers.size() - std::min(readers.size(), 2 * kMaxSiblingTries);
       for (size_t k = readers.size(); k-- > oldest && out.size() < kMaxSiblingTries;) {
         const int32_t g = readers[k];
+        if (groups_[static_cast<size_t>(g)].nodes.empty()) continue;
         if (Order(g) > Order(newest) && std::find(out.begin(), out.end(), g) == out.end()) out.push_back(g);
       }
     }
@@ -418,7 +479,10 @@ class Fuser {
     }
     int64_t closed = 0;
     int64_t bytes = 0;
+    double computed_anyway = 0;
     for (const auto& [t, count] : uses) {
+      computed_anyway += static_cast<double>(private_cost_[static_cast<size_t>(tensor(t).producer)]) *
+                         static_cast<double>(group.count);
       closed += outside_uses_[static_cast<size_t>(t)] == count;
       bytes += tensor(t).size_bytes();
       if (tensor(t).output >= 0) return Refuse(reason, "the value is returned and is of another shape than the loops");
@@ -427,7 +491,7 @@ class Fuser {
       return Refuse(reason, "the loops differ and the value is needed elsewhere");
     const CostModel& m = options_.cost;
     const double computed = static_cast<double>(ElementCount(n.domain)) * SidesOf(n).computed_share();
-    const double recompute = static_cast<double>(cost) * computed / m.ops_per_micro;
+    const double recompute = (static_cast<double>(cost) * computed - computed_anyway) / m.ops_per_micro;
     const double store = 2.0 * static_cast<double>(bytes) / m.bytes_per_micro + m.launch_micros;
     // Two accesses may ask for the same values at different elements; such steps one behind the other double the work
     // each time.

@@ -1,12 +1,13 @@
 // Runs ONNX's own backend tests: imports each model, runs it on its inputs and compares with the given results.
 //   conformance_onnx [--target cpu|cuda|cuda:sm_NN|reference] [--data DIR] [--filter TEXT] [--jobs N] [--list]
-//   [--trace] [--weights constants|inputs] [--tolerance X]
+//   [--trace] [--weights constants|inputs] [--tolerance X] [--must-pass PERCENT]
 // DIR (default: where Debian's libonnx-testdata lies) holds node/, simple/, pytorch-converted/, pytorch-operator/ or
 // models/, with a folder for each test: model.onnx, and test_data_set_N with input_K.pb and output_K.pb. Tolerances are
-// those of ONNX's runner; with --tolerance each element may differ by X times the largest magnitude of the wanted
-// output, and the largest difference is printed. Out of scope are tests of dtypes that the IR lacks, of sequences,
-// maps, optional values and strings, with subgraphs, and with random results. Exit code 0: nothing in scope is wrong,
-// and enough of it passes; 1: not so; 77: skipped. Tested models are ONNX's; none is changed.
+// those of ONNX's runner, or rtol and atol of the test's file tolerance.txt; with --tolerance each element may differ
+// by X times the largest magnitude of the wanted output, and the largest difference is printed. Out of scope are tests
+// of dtypes that the IR lacks, of sequences, maps, optional values and strings, with subgraphs, and with random
+// results. Exit code 0: nothing in scope is wrong, and enough of it passes; 1: not so; 77: skipped. Tested models are
+// ONNX's; none is changed.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -43,8 +44,6 @@ using onnx_import::ModelNode;
 
 constexpr char kDebianData[] = "/usr/share/libonnx-testdata/data";
 constexpr const char* kFolders[] = {"node", "simple", "pytorch-converted", "pytorch-operator", "models"};
-// Of the tests in scope, in percent.
-constexpr double kMustPass = 97;
 constexpr int kSkipped = 77;
 constexpr Tolerance kOnnxTolerance{1e-3, 1e-7};
 
@@ -53,7 +52,8 @@ struct Flags {
   std::string data = kDebianData;
   std::string filter;
   std::string weights = "constants";
-  double tolerance = 0;  // 0: ONNX's
+  double tolerance = 0;   // 0: ONNX's
+  double must_pass = 97;  // of the tests in scope, in percent
   int jobs = 0;
   bool list = false;   // also those out of scope
   bool trace = false;  // each test as it ends, on standard error
@@ -185,10 +185,12 @@ class Runner {
       outcome.verdict = Verdict::kOutOfScope;
       return absl::OkStatus();
     }
+    Tolerance tolerance = kOnnxTolerance;
+    std::ifstream(folder / "tolerance.txt") >> tolerance.rtol >> tolerance.atol;
     int sets = 0;
     for (; std::filesystem::exists(folder / StrCat("test_data_set_", sets)); ++sets) {
       FUSELINE_ASSIGN_OR_RETURN(const DataSet set, ReadDataSet(model, folder / StrCat("test_data_set_", sets)));
-      FUSELINE_ASSIGN_OR_RETURN(outcome.reason, RunDataSet(model, set, outcome.error));
+      FUSELINE_ASSIGN_OR_RETURN(outcome.reason, RunDataSet(model, set, tolerance, outcome.error));
       if (!outcome.reason.empty()) {
         outcome.verdict = Verdict::kWrong;
         return absl::OkStatus();
@@ -200,7 +202,8 @@ class Runner {
   }
 
   // What is wrong, or "".
-  absl::StatusOr<std::string> RunDataSet(const Model& model, const DataSet& set, double& error) {
+  absl::StatusOr<std::string> RunDataSet(const Model& model, const DataSet& set, const Tolerance& given,
+                                         double& error) {
     onnx_import::ImportOptions options;
     options.weights_as_inputs = flags_.weights == "inputs";
     options.known_inputs = set.inputs;
@@ -218,7 +221,7 @@ class Runner {
     if (got.size() < set.outputs.size()) return StrCat(got.size(), " outputs, want ", set.outputs.size());
     for (size_t i = 0; i < set.outputs.size(); ++i) {
       const double magnitude = flags_.tolerance > 0 ? Magnitude(set.outputs[i]) : 1;
-      const Tolerance tolerance = flags_.tolerance > 0 ? Tolerance{0, flags_.tolerance * magnitude} : kOnnxTolerance;
+      const Tolerance tolerance = flags_.tolerance > 0 ? Tolerance{0, flags_.tolerance * magnitude} : given;
       const OutputComparison c = CompareTensors(imported.output_names[i], got[i], set.outputs[i], tolerance);
       error = std::max(error, c.max_abs_error / magnitude);
       if (!c.passed()) {
@@ -316,8 +319,8 @@ int Report(const std::vector<Outcome>& outcomes, const Flags& flags, double seco
       outcomes.size(), all.in_scope(), all.passed, percent, all.wrong, all.failed, all.refused, all.out, seconds,
       flags.target.c_str());
   if (!flags.filter.empty()) return all.wrong + all.failed + all.refused > 0 ? 1 : 0;
-  if (percent < kMustPass) std::printf("FAILED: %.1f %% of the tests in scope must pass\n", kMustPass);
-  return all.wrong + all.failed == 0 && percent >= kMustPass ? 0 : 1;
+  if (percent < flags.must_pass) std::printf("FAILED: %.1f %% of the tests in scope must pass\n", flags.must_pass);
+  return all.wrong + all.failed == 0 && percent >= flags.must_pass ? 0 : 1;
 }
 
 bool ParseFlags(int argc, char** argv, Flags& flags) {
@@ -333,15 +336,17 @@ bool ParseFlags(int argc, char** argv, Flags& flags) {
       to = argv[++i];
       return true;
     };
-    std::string jobs, tolerance;
+    std::string jobs, number;
     if (arg == "--list") {
       flags.list = true;
     } else if (arg == "--trace") {
       flags.trace = true;
     } else if (value("--jobs", jobs)) {
       flags.jobs = std::atoi(jobs.c_str());
-    } else if (value("--tolerance", tolerance)) {
-      flags.tolerance = std::atof(tolerance.c_str());
+    } else if (value("--tolerance", number)) {
+      flags.tolerance = std::atof(number.c_str());
+    } else if (value("--must-pass", number)) {
+      flags.must_pass = std::atof(number.c_str());
     } else if (!value("--target", flags.target) && !value("--data", flags.data) && !value("--filter", flags.filter) &&
                !value("--weights", flags.weights)) {
       std::fprintf(stderr, "conformance_onnx: unknown argument: %s\n", arg.c_str());

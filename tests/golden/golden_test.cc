@@ -1,16 +1,19 @@
 // Golden text of each stage: tests/golden/<stage>/<case>.in is a graph, <case>.out what the stage makes of it.
 // A first line "# --target cuda:sm_90 --numerics eager --no-fuse" in the graph sets what is not the default (cpu,
-// fused, fusing). Rewrite the .out files with `golden_test --update_golden`, or the build target update_golden, and
-// read the difference.
+// fused, fusing). Several targets, with commas between them, must give the same text; "--kernels 2" is the number of
+// kernels that the graph must become, whatever the .out file says. Rewrite the .out files with `golden_test
+// --update_golden`, or the build target update_golden, and read the difference.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_split.h"
 #include "common/ir/canonical.h"
 #include "common/ir/text_form.h"
 #include "common/status/error.h"
@@ -40,8 +43,9 @@ std::string ReadFile(const fs::path& path) {
 }
 
 struct CaseOptions {
-  Target target = Target::Cpu();
+  std::vector<Target> targets;
   CompileOptions compile;
+  std::optional<size_t> kernels;
 };
 
 // The options of the first line, if it is a comment that begins with an option.
@@ -50,11 +54,14 @@ absl::StatusOr<CaseOptions> ParseOptions(const std::string& text) {
   std::istringstream line(text.substr(0, text.find('\n')));
   std::string word;
   line >> word;
-  if (word != "#") return out;
-  while (line >> word) {
+  std::string targets = "cpu";
+  const bool has_options = word == "#";
+  while (has_options && line >> word) {
     std::string value;
     if (word == "--target" && line >> value) {
-      FUSELINE_ASSIGN_OR_RETURN(out.target, ParseTarget(value));
+      targets = value;
+    } else if (word == "--kernels" && line >> value) {
+      out.kernels = std::stoul(value);
     } else if (word == "--numerics" && line >> value) {
       FUSELINE_ASSIGN_OR_RETURN(out.compile.numerics, ParseNumerics(value));
     } else if (word == "--no-fuse") {
@@ -62,6 +69,10 @@ absl::StatusOr<CaseOptions> ParseOptions(const std::string& text) {
     } else {
       return InvalidArgument(ErrorReason::kOptionInvalid, word, StrCat("unknown option '", word, "'"));
     }
+  }
+  for (const absl::string_view name : absl::StrSplit(targets, ',')) {
+    FUSELINE_ASSIGN_OR_RETURN(const Target target, ParseTarget(std::string(name)));
+    out.targets.push_back(target);
   }
   return out;
 }
@@ -75,11 +86,13 @@ std::string WithoutPrelude(const std::string& text) {
   return text.substr(begin == std::string::npos ? 0 : begin + 1);
 }
 
-absl::StatusOr<std::string> RunStage(const std::string& stage, const std::string& input) {
-  FUSELINE_ASSIGN_OR_RETURN(const CaseOptions options, ParseOptions(input));
-  FUSELINE_ASSIGN_OR_RETURN(const Graph graph, ParseGraph(input));
-  FUSELINE_ASSIGN_OR_RETURN(const GeneratedCode code,
-                            GenerateCode(Canonicalize(graph), options.target, options.compile));
+absl::StatusOr<std::string> RunStage(const std::string& stage, const Graph& graph, const CaseOptions& options,
+                                     const Target& target) {
+  FUSELINE_ASSIGN_OR_RETURN(const GeneratedCode code, GenerateCode(Canonicalize(graph), target, options.compile));
+  if (options.kernels.has_value() && code.kernels.sources.size() != *options.kernels) {
+    return Internal(StrCat(target.ToString(), ": ", code.kernels.sources.size(), " kernels, want ", *options.kernels,
+                           ":\n", fuser::PrintFusionPlan(code.loops, code.fusion)));
+  }
   if (stage == "loops") return lowering::PrintLoopProgram(code.loops);
   if (stage == "fusion") return fuser::PrintFusionPlan(code.loops, code.fusion);
   if (stage == "bodies") return code.kernels.bodies;
@@ -88,6 +101,21 @@ absl::StatusOr<std::string> RunStage(const std::string& stage, const std::string
   std::string out;
   for (const KernelSource& s : code.kernels.sources) StrAppend(&out, out.empty() ? "" : "\n", WithoutPrelude(s.text));
   return out;
+}
+
+absl::StatusOr<std::string> RunCase(const std::string& stage, const std::string& input) {
+  FUSELINE_ASSIGN_OR_RETURN(const CaseOptions options, ParseOptions(input));
+  FUSELINE_ASSIGN_OR_RETURN(const Graph graph, ParseGraph(input));
+  std::optional<std::string> text;
+  for (const Target& target : options.targets) {
+    FUSELINE_ASSIGN_OR_RETURN(std::string here, RunStage(stage, graph, options, target));
+    if (text.has_value() && here != *text) {
+      return Internal(StrCat(target.ToString(), " gives another text:\n", here, "\nthan ",
+                             options.targets[0].ToString(), ":\n", *text));
+    }
+    text = std::move(here);
+  }
+  return *std::move(text);
 }
 
 // "stage/case", sorted.
@@ -109,7 +137,7 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {};
 TEST_P(GoldenTest, StageGivesTheExpectedText) {
   const fs::path in = GoldenFolder() / (GetParam() + ".in");
   const fs::path out = GoldenFolder() / (GetParam() + ".out");
-  const absl::StatusOr<std::string> text = RunStage(in.parent_path().filename().string(), ReadFile(in));
+  const absl::StatusOr<std::string> text = RunCase(in.parent_path().filename().string(), ReadFile(in));
   ASSERT_TRUE(text.ok()) << text.status().ToString();
   if (update_golden) {
     std::ofstream(out, std::ios::binary) << *text;

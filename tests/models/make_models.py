@@ -17,8 +17,8 @@ import numpy as np
 import onnx
 import onnxruntime
 from encoder import encoder_inputs, make_encoder
-from onnx import numpy_helper
 from resnet import make_resnet, resnet_inputs
+from write_tensor import write_tensor
 
 SEED = 20240917
 
@@ -38,10 +38,6 @@ def test_models() -> list[TestModel]:
         TestModel("encoder_decomposed", lambda: make_encoder(SEED + 6, decomposed_norm=True),
                   (encoder_inputs(2, 24, SEED + 7), encoder_inputs(5, 9, SEED + 8))),
     ]
-
-
-def write_tensor(path: Path, name: str, array: np.ndarray) -> None:
-    path.write_bytes(numpy_helper.from_array(array, name).SerializeToString())
 
 
 def run_onnxruntime(model: bytes, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -164,6 +164,21 @@ TEST(FuseTest, IndependentOpsWithoutASharedInputStayApart) {
             "pointwise [1024]: cos; 1 in, 1 out\npointwise [1024]: sin; 1 in, 1 out\n");
 }
 
+TEST(FuseTest, OperandsThatOneReaderAloneNeedsMoveToItsKernel) {
+  // Too dear to be computed twice.
+  const std::string chains = "  %a = exp(x)\n  %b = tanh(%a)\n  %c = exp(y)\n  %d = tanh(%c)\n";
+  const std::string header = "graph g(x: f32[1024, 1024], y: f32[1024, 1024]) {\n";
+  EXPECT_EQ(Plan(header + chains + "  %e = add(%b, %d)\n  return %e\n}", OptionsFor(Target::Cpu())),
+            "pointwise [1024, 1024]: exp tanh exp tanh add; 2 in, 1 out\n");
+  EXPECT_EQ(Plan(header + chains + "  %s = sum(%b) {dims = [1], keepdim = true}\n  %f = div(%b, %s)\n" +
+                     "  %e = mul(%d, %f)\n  return %e\n}",
+                 OptionsFor(Target::Cpu())),
+            "reduction [1024, r1024]: exp tanh exp tanh sum div mul; 2 in, 1 out\n");
+  // What is returned too stays where it is.
+  EXPECT_THAT(Plan(header + chains + "  %e = add(%b, %d)\n  return %e, %b, %d\n}", OptionsFor(Target::Cpu())),
+              HasSubstr("exp tanh; 1 in, 1 out"));
+}
+
 TEST(FuseTest, ReductionsOverOneReadShareAKernel) {
   EXPECT_EQ(Plan("graph g(x: f32[1024, 512]) {\n  %s = sum(x) {dims = [1]}\n  %m = amax(x) {dims = [1]}\n  return %s, "
                  "%m\n}\n"),

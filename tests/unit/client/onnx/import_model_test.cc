@@ -117,6 +117,50 @@ TEST(ImportModelTest, InputsThatShapesDependOnCanBeGiven) {
   EXPECT_THAT(imported->constant_inputs, ElementsAre("to"));
 }
 
+TEST(ImportModelTest, CastLikeOfAKnownValueIsFolded) {
+  const std::string text = Import(ModelOfGraph(
+      kX23 + kOutput +
+      "initializer { name: \"rows\" dims: 2 data_type: 1 float_data: 3 float_data: 2 }"
+      "node { output: \"i\" op_type: \"Constant\" attribute { name: \"value\" type: TENSOR t { dims: 1 data_type: 7 "
+      "int64_data: 0 } } }"
+      "node { input: \"rows\" input: \"i\" output: \"to\" op_type: \"CastLike\" }"
+      "node { input: \"x\" input: \"to\" output: \"y\" op_type: \"Reshape\" }"));
+  EXPECT_THAT(text, HasSubstr("reshape(x) {shape = [3, 2]}"));
+}
+
+TEST(ImportModelTest, WideFiltersOfResizeAreAProductWithAMatrix) {
+  const auto resize = [](int sizes, const std::string& attribute) {
+    return Import(ModelOfGraph(
+        "input { " + ValueText("x", SizeText(1) + SizeText(100)) + " } " + kOutput +
+            "initializer { name: \"sizes\" dims: 2 data_type: 7 int64_data: 1 int64_data: " + std::to_string(sizes) +
+            " } node { input: \"x\" input: \"\" input: \"\" input: \"sizes\" output: \"y\" op_type: "
+            "\"Resize\" attribute { name: \"mode\" type: STRING s: \"linear\" } " +
+            attribute + " }",
+        18));
+  };
+  const std::string antialias = "attribute { name: \"antialias\" type: INT i: 1 }";
+  EXPECT_THAT(resize(10, antialias), HasSubstr("linear("));
+  EXPECT_THAT(resize(10, ""), Not(HasSubstr("linear(")));
+  EXPECT_THAT(resize(50, antialias), Not(HasSubstr("linear(")));
+  EXPECT_THAT(resize(50, "attribute { name: \"keep_aspect_ratio_policy\" type: STRING s: \"not_larger\" }"),
+              HasSubstr("index_select("));
+}
+
+TEST(ImportModelTest, AttentionIsOneOpUnlessItsStepsAreAskedFor) {
+  const std::string shape = SizeText(1) + SizeText(2) + SizeText(4) + SizeText(8);
+  const std::string inputs = "input { " + ValueText("q", shape) + " } input { " + ValueText("k", shape) +
+                             " } input { " + ValueText("v", shape) + " } ";
+  const auto attention = [&](const std::string& attribute) {
+    return Import(ModelOfGraph(
+        inputs + kOutput + "node { input: \"q\" input: \"k\" input: \"v\" output: \"y\" op_type: \"Attention\" " +
+            attribute + " }",
+        23));
+  };
+  EXPECT_THAT(attention(""), HasSubstr("attention(q, k, v)"));
+  EXPECT_THAT(attention("attribute { name: \"softcap\" type: FLOAT f: 2 }"), HasSubstr("tanh("));
+  EXPECT_THAT(attention("attribute { name: \"wings\" type: INT i: 2 }"), HasSubstr("attribute 'wings' is not known"));
+}
+
 TEST(ImportModelTest, NewerOpsetsAreRefused) {
   const std::string text =
       Import(ModelOfGraph(kX23 + kOutput + "node { input: \"x\" output: \"y\" op_type: \"Relu\" }", 99));
