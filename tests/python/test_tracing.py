@@ -254,6 +254,19 @@ def test_arguments_and_results_may_be_nested(client: fuseline.Client) -> None:
     assert result["scale"] == 3.0
 
 
+def test_tensors_that_the_server_keeps_are_arguments(client: fuseline.Client) -> None:
+    @fuseline.jit(client=client)
+    def scale(x: Any, model: dict[str, Any]) -> Any:
+        return x * model["w"]
+
+    kept = client.put_tensor(Y)
+    for _ in range(2):
+        np.testing.assert_array_equal(scale(X, {"w": kept}), X * Y)
+    client.delete_tensor(kept)
+    with pytest.raises(fuseline.NotFoundError):
+        scale(X, {"w": kept})
+
+
 def test_a_function_is_traced_once_for_each_signature(client: fuseline.Client) -> None:
     calls = []
 

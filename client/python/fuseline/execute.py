@@ -184,15 +184,18 @@ class _ExecuteCall:
         responses = self._channel.stream("ExecuteStream", requests(), timeout)
         header = None
         receiver = None
-        for message in responses:
-            if header is None:
-                if not message.HasField("header"):
-                    raise InternalError("the server sent no header")
-                header = message.header
-                self._arrays = [empty_like_proto(output.tensor) for output in header.outputs]
-                receiver = ChunkReceiver([(o.name, a) for o, a in zip(header.outputs, self._arrays)])
-            elif receiver is not None:
-                receiver.add(message.chunk)
+        try:
+            for message in responses:
+                if header is None:
+                    if not message.HasField("header"):
+                        raise InternalError("the server sent no header")
+                    header = message.header
+                    self._arrays = [empty_like_proto(output.tensor) for output in header.outputs]
+                    receiver = ChunkReceiver([(o.name, a) for o, a in zip(header.outputs, self._arrays)])
+                elif receiver is not None:
+                    receiver.add(message.chunk)
+        finally:
+            responses.cancel()  # of a call that has ended it changes nothing
         if header is None or receiver is None:
             raise InternalError("the server sent no header")
         receiver.check_complete()

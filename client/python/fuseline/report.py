@@ -6,7 +6,6 @@ Pipeline: fuseline.v1 messages -> these -> text, HTML. Thread-safety: immutable.
 from __future__ import annotations
 
 import dataclasses
-import html
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -81,6 +80,8 @@ class Report:
         return unfused, sum(k.bytes_read + k.bytes_written for k in self.kernels)
 
     def _repr_html_(self) -> str:
+        import html  # its tables take longer to load than the rest of this file
+
         rows = "".join(
             f"<tr><td><code>{html.escape(k.name)}</code></td><td>{html.escape(k.kind)}, {html.escape(k.schedule)}</td>"
             f"<td>{_bytes_text(k.bytes_read)}</td><td>{_bytes_text(k.bytes_written)}</td>"
@@ -122,6 +123,8 @@ class Explanation:
     def _repr_html_(self) -> str:
         if html_page is not None:
             return html_page(self)
+        import html
+
         stages = "".join(
             f"<details><summary>{html.escape(name)}</summary><pre>{html.escape(text)}</pre></details>"
             for name, text in self.stages.items()

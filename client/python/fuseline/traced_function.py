@@ -5,8 +5,9 @@
 
     y = f(x, w)
 
-Arrays among the arguments (also inside tuples, lists and dicts) are inputs of the graph; whatever else they are is part
-of the signature, as the arrays' dtypes and shapes are. The function runs once for each signature.
+Arrays among the arguments (also inside tuples, lists and dicts), and tensors that the server keeps, are inputs of the
+graph; whatever else they are is part of the signature, as the arrays' dtypes and shapes are. The function runs once for
+each signature.
 
 Where it runs: on the server; on this machine where an input is on a GPU, or with local=True (the launch library).
 Pipeline: arguments -> trace -> Graph -> Client.compile -> Compiled -> outputs. Thread-safety: thread-safe. Errors: as
@@ -31,7 +32,7 @@ from fuseline.dtypes import DType
 from fuseline.errors import InvalidArgumentError
 from fuseline.graph import Graph
 from fuseline.launch import cuda_device
-from fuseline.report import Explanation
+from fuseline.report import Explanation, KeptTensor
 from fuseline.spec import Options
 from fuseline.tracing import Array, Trace, as_array, trace_error, tracing
 
@@ -45,7 +46,7 @@ class _Leaf:
     __slots__ = ("cuda_device", "dtype", "shape", "strides")
 
     def __init__(self, value: Any) -> None:
-        if isinstance(value, (np.ndarray, np.generic)):
+        if isinstance(value, (np.ndarray, np.generic, KeptTensor)):
             self.dtype = DType.of(value.dtype)
             self.shape: tuple[int, ...] = value.shape
             self.strides: tuple[int, ...] | None = None
@@ -62,7 +63,7 @@ class _Leaf:
 
 def _is_array(value: Any) -> bool:
     return (
-        isinstance(value, (np.ndarray, np.generic))
+        isinstance(value, (np.ndarray, np.generic, KeptTensor))
         or hasattr(value, "__dlpack__")
         or hasattr(value, "__cuda_array_interface__")
     )
@@ -117,7 +118,7 @@ def _collect(value: Any, trace: Trace, outputs: list[Array], depth: int = 0) -> 
         return items if isinstance(value, list) else tuple(items)
     if isinstance(value, Mapping):
         return {key: _collect(item, trace, outputs) for key, item in value.items()}
-    if _is_array(value):
+    if _is_array(value) and not isinstance(value, KeptTensor):
         value = as_array(value)
     if isinstance(value, Array):
         if value.trace is not trace:
