@@ -56,6 +56,7 @@ INDUCTOR_NAMES = (
     "is_dynamic_shape_enabled",
     "aot_inductor",
     "assertExpectedInline",
+    "_run_and_assert",
 )
 OUTCOMES = ("passed", "failed", "not_applicable", "skipped", "crashed", "timed_out")
 

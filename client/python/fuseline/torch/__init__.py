@@ -20,6 +20,12 @@ from fuseline.torch.report import EagerOp, GraphRecord, Report, report, reset_re
 
 def _register() -> None:
     """For a package that is on the path but not installed, and so has no entry point: the backend's name."""
+    import sys
+
+    registry = sys.modules.get("torch._dynamo.backends.registry")
+    if "fuseline" in getattr(registry, "_BACKENDS", ()):
+        # torch has come here by the entry point. Reading all packages' metadata once more would take longer than this.
+        return
     from importlib import metadata
 
     if not any(point.name == "fuseline" for point in metadata.entry_points(group="torch_dynamo_backends")):

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions, decomposition_table
+from torch import _decomp
+from torch._decomp import decomposition_table
 
 aten = torch.ops.aten
 
@@ -48,7 +49,9 @@ _ALSO_TAKEN_APART = (
 def decompositions() -> dict[Any, Callable[..., Any]]:
     from .op_rows import row_targets
 
-    table = dict(core_aten_decompositions())
+    # Without ops that autograd has taken apart before: those are most of the full table, which takes long to make.
+    core = getattr(_decomp, "_core_aten_decompositions_post_autograd", _decomp.core_aten_decompositions)
+    table = dict(core())
     for packet in _ALSO_TAKEN_APART:
         for overload in packet.overloads():
             op = getattr(packet, overload)
