@@ -86,6 +86,8 @@ run_tests() {
   failed=$((failed + here_failed))
   if [ "$here_failed" -gt 0 ]; then failures+=("$preset: $here_failed of $here_total tests failed"); fi
   skip_reasons "build/$preset/Testing/Temporary/LastTest.log"
+  # On whose packages the Python client was tested.
+  grep '^python_client: ' "build/$preset/Testing/Temporary/LastTest.log" || true
 }
 
 # The distinct reasons that skipped cases gave, with their number. GoogleTest prints "file:line: Skipped", then the reason.

@@ -40,6 +40,27 @@ def test_dense_arrays_are_not_copied() -> None:
     assert np.shares_memory(host_tensor(Exporter(array)).array, array)
 
 
+class GpuExporter(Exporter):
+    """A stand-in for a CUDA tensor; notes the stream that it was asked for."""
+
+    asked: Any = None
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        self.asked = stream
+        return self._array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+
+def test_producers_on_a_gpu_are_told_the_stream() -> None:
+    exporter = GpuExporter(np.ones(2))
+    view_of(exporter)
+    assert exporter.asked == 1
+    view_of(exporter, 4096)
+    assert exporter.asked == 4096
+
+
 def test_views_tell_strides_in_elements() -> None:
     array = np.ones((3, 4), np.float32)
     assert view_of(array).strides is None

@@ -64,8 +64,12 @@ _get_pointer.restype = ctypes.c_void_p
 _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
-def view_of(tensor: Any) -> TensorView:
-    """The memory of `tensor`. Raises TypeError where it is no tensor, or of a dtype or device without counterpart."""
+def view_of(tensor: Any, stream: int | None = None) -> TensorView:
+    """The memory of `tensor`. Raises TypeError where it is no tensor, or of a dtype or device without counterpart.
+
+    `stream`: on which CUDA memory is to be used, which DLPack's producers then make it ready for; None: the legacy
+    default stream.
+    """
     if isinstance(tensor, np.ndarray):
         return _of_numpy(tensor)
     if type(tensor).__module__.partition(".")[0] == "torch" and hasattr(tensor, "data_ptr"):
@@ -74,7 +78,7 @@ def view_of(tensor: Any) -> TensorView:
     if interface is not None:
         return _of_cuda_interface(tensor, interface)
     if hasattr(tensor, "__dlpack__"):
-        return _of_dlpack(tensor)
+        return _of_dlpack(tensor, stream)
     raise TypeError(f"{type(tensor).__name__} is no tensor: it has neither DLPack nor __cuda_array_interface__")
 
 
@@ -110,9 +114,11 @@ def _of_cuda_interface(tensor: Any, interface: dict[str, Any]) -> TensorView:
     return TensorView(int(interface["data"][0] or 0), dtype, tuple(interface["shape"]), strides, device, tensor)
 
 
-def _of_dlpack(tensor: Any) -> TensorView:
-    # The capsule is never marked as used, so it frees what it holds when it goes itself.
-    capsule = tensor.__dlpack__()
+def _of_dlpack(tensor: Any, stream: int | None) -> TensorView:
+    on_cuda = hasattr(tensor, "__dlpack_device__") and int(tensor.__dlpack_device__()[0]) in _CUDA_DEVICES
+    # The capsule is never marked as used, so it frees what it holds when it goes itself. To DLPack 1 is the legacy
+    # default stream, and 0 is nothing.
+    capsule = tensor.__dlpack__(stream=stream or 1) if on_cuda else tensor.__dlpack__()
     managed = _Tensor.from_address(_get_pointer(capsule, b"dltensor"))
     dtype = _DLPACK_DTYPES.get((managed.dtype.code, managed.dtype.bits))
     if dtype is None or managed.dtype.lanes != 1:

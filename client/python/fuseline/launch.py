@@ -297,7 +297,7 @@ class Launcher:
             _array_of_number(t, w.dtype) if self.device.cuda_ordinal is None else t
             for t, w in zip(tensors, self.inputs)
         ]
-        inputs = [self._fit(view_of(tensor), wanted) for tensor, wanted in zip(held, self.inputs)]
+        inputs = [self._fit(view_of(tensor, stream), wanted) for tensor, wanted in zip(held, self.inputs)]
         if out is None:
             if self.device.cuda_ordinal is not None:
                 raise self._mismatch("out", "new outputs on CUDA need PyTorch tensors as inputs: give out")
@@ -306,7 +306,7 @@ class Launcher:
             results = tuple(out) if isinstance(out, (list, tuple)) else (out,)
             if len(results) != len(self.outputs):
                 raise self._mismatch("out", f"{len(self.outputs)} outputs are needed, {len(results)} were given")
-        outputs = [self._fit(view_of(tensor), wanted) for tensor, wanted in zip(results, self.outputs)]
+        outputs = [self._fit(view_of(tensor, stream), wanted) for tensor, wanted in zip(results, self.outputs)]
         self.launch([v.pointer for v in inputs], [v.pointer for v in outputs], stream=stream or 0)
         return results[0] if len(results) == 1 else results
 
