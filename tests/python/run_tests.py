@@ -64,7 +64,7 @@ def from_pypi(work: Path, package: Path, environment: dict[str, str]) -> str | N
     # The very command of the README, besides what the tests need.
     if not quiet([python, *PIP, "install", str(package)], environment):
         return None
-    if not quiet([python, *PIP, "install", "pytest", "ml_dtypes"], environment):
+    if not quiet([python, *PIP, "install", "pytest", "ml_dtypes", "mypy"], environment):
         return None
     return python
 
