@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: its backe
 import torch.nn.functional as F  # noqa: E402
 from conftest import ServerProcess  # noqa: E402
 from torch import nn  # noqa: E402
-from torch_testing import assert_same, check, compiled  # noqa: E402
+from torch_testing import DEVICE, assert_same, check, compiled, seeded  # noqa: E402
 
 import fuseline.torch  # noqa: E402
 
 
-def seeded(*shape: int) -> Any:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(7))
+@pytest.fixture(autouse=True)
+def default_device() -> Iterator[None]:
+    with torch.device(DEVICE):
+        yield
 
 
 def test_pytorch_knows_the_backend_by_name() -> None:
@@ -256,6 +259,7 @@ def test_ops_can_be_left_to_torch(torch_server: str) -> None:
     assert report.graphs[0].group_count == 2
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="on a GPU it is an error of a later call")
 def test_an_index_out_of_range_is_an_error(torch_server: str) -> None:
     function = compiled(lambda x, i: x[i] * 2, torch_server)
     with pytest.raises(IndexError, match="out of range"):
@@ -300,6 +304,7 @@ def test_unknown_options_are_errors(how: dict[str, Any], message: str) -> None:
         torch.compile(lambda a: a * 2, backend="fuseline", **how)(seeded(4))
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="test_torch_cuda.py has the test of a GPU")
 @pytest.mark.parametrize("option", [True, False], ids=["option", "mode"])
 def test_cuda_graphs_change_nothing_on_the_cpu(
     option: bool, torch_server: str, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,11 @@
-"""Helpers of the tests of the torch.compile backend."""
+"""Helpers of the tests of the torch.compile backend.
+
+FUSELINE_TEST_DEVICE is the device that they run on, "cpu" unless it is set.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +13,24 @@ import torch
 import torch.utils._pytree as tree
 
 import fuseline.torch
+
+DEVICE = os.environ.get("FUSELINE_TEST_DEVICE", "cpu")
+
+
+def seeded(*shape: int, seed: int = 7) -> torch.Tensor:
+    """Normal numbers, the same on every device."""
+    return torch.randn(*shape, device="cpu", generator=torch.Generator("cpu").manual_seed(seed)).to(DEVICE)
+
+
+def on_device(values: Any) -> Any:
+    """The same, with its tensors on the device. A view stays one: their strides are kept."""
+
+    def move(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.device.type == DEVICE:
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE).copy_(value)
+
+    return tree.tree_map(move, values)
 
 
 def compiled(function: Any, server: str, options: Mapping[str, Any] | None = None, **how: Any) -> Any:
@@ -43,8 +65,10 @@ def check(
     tolerance: float = 1e-4,
 ) -> Any:
     """Compares with eager execution, and demands that everything was compiled."""
-    want = function(*arguments)
-    got = compiled(function, server, options, fullgraph=True)(*arguments)
+    arguments = on_device(tuple(arguments))
+    with torch.device(DEVICE):
+        want = function(*arguments)
+        got = compiled(function, server, options, fullgraph=True)(*arguments)
     assert_same(got, want, tolerance)
     report = fuseline.torch.report()
     assert report.eager_ops == [], str(report)
