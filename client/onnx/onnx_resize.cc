@@ -275,23 +275,50 @@ Val AsIndex(OpCall& c, Val x, int64_t size) {
   return c.e.Cast(c.e.Clamp(x, 0, static_cast<double>(size - 1)), DType::kI64);
 }
 
-// Sampling images [N, C, H, W] at positions [N, P] of x and y.
+// Sampling images [N, C, dims…] at positions, for each dim [N, P].
 class ImageSampler {
  public:
   ImageSampler(OpCall& c, Val images, std::string padding, bool align_corners)
       : c_(c), images_(images), padding_(std::move(padding)), align_corners_(align_corners) {
-    flat_ = c.e.Reshape(images, {images.dim(0), images.dim(1), height() * width()});
+    int64_t elements = 1;
+    for (int64_t d = 2; d < images.rank(); ++d) elements *= images.dim(d);
+    flat_ = c.e.Reshape(images, {images.dim(0), images.dim(1), elements});
   }
 
-  int64_t height() const { return images_.dim(2); }
-  int64_t width() const { return images_.dim(3); }
+  int64_t dims() const { return images_.rank() - 2; }
+  int64_t size(int64_t d) const { return images_.dim(d + 2); }
 
   // From [-1, 1] to positions of elements.
-  Val Unnormalized(Val v, int64_t size) const {
-    const auto n = static_cast<double>(size);
+  Val Unnormalized(Val v, int64_t d) const {
+    const auto n = static_cast<double>(size(d));
     return align_corners_ ? (v + 1.0) * ((n - 1) / 2) : ((v + 1.0) * n - 1.0) * 0.5;
   }
 
+  Val InBorders(Val v, int64_t d) const {
+    const auto last = static_cast<double>(size(d) - 1);
+    if (padding_ == "border") return c_.e.Clamp(v, 0, last);
+    if (padding_ == "reflection") return c_.e.Clamp(Reflected(v, size(d)), 0, last);
+    return v;
+  }
+
+  // The elements at whole positions: [N, C, P]; 0 outside where the padding is zeros.
+  Val At(const std::vector<Val>& positions) const {
+    Val index, inside;
+    for (int64_t d = 0; d < dims(); ++d) {
+      const auto k = static_cast<size_t>(d);
+      const Val v = padding_ == "zeros" ? positions[k] : InBorders(positions[k], d);
+      const Val along = AsIndex(c_, v, size(d));
+      index = d == 0 ? along : index * static_cast<double>(size(d)) + along;
+      const Val within = Apply("logical_and", Apply("ge", v, 0.0), Apply("le", v, static_cast<double>(size(d) - 1)));
+      inside = d == 0 ? within : Apply("logical_and", inside, within);
+    }
+    const int64_t n = images_.dim(0), channels = images_.dim(1), points = positions[0].dim(1);
+    const Val wide = c_.e.BroadcastTo(c_.e.Unsqueeze(index, 1), {n, channels, points});
+    const Val taken = c_.e.Emit("gather", {flat_, wide}, {{"dim", 2}});
+    return padding_ == "zeros" ? c_.e.Where(c_.e.Unsqueeze(inside, 1), taken, 0.0) : taken;
+  }
+
+ private:
   // Mirrored at the borders until it lies within.
   Val Reflected(Val v, int64_t size) const {
     const double low = align_corners_ ? 0 : -0.5, span = static_cast<double>(size) - (align_corners_ ? 1 : 0);
@@ -302,31 +329,6 @@ class ImageSampler {
     return mirrored + low;
   }
 
-  Val InBorders(Val v, int64_t size) const {
-    if (padding_ == "border") return c_.e.Clamp(v, 0, static_cast<double>(size - 1));
-    if (padding_ == "reflection") return c_.e.Clamp(Reflected(v, size), 0, static_cast<double>(size - 1));
-    return v;
-  }
-
-  // The elements at whole positions y, x: [N, C, P]; 0 outside where the padding is zeros.
-  Val At(Val y, Val x) const {
-    if (padding_ == "reflection" || padding_ == "border") {
-      y = InBorders(y, height());
-      x = InBorders(x, width());
-    }
-    const Val index = AsIndex(c_, y, height()) * static_cast<double>(width()) + AsIndex(c_, x, width());
-    const int64_t n = images_.dim(0), channels = images_.dim(1), points = x.dim(1);
-    const Val wide = c_.e.BroadcastTo(c_.e.Unsqueeze(index, 1), {n, channels, points});
-    const Val taken = c_.e.Emit("gather", {flat_, wide}, {{"dim", 2}});
-    if (padding_ != "zeros") return taken;
-    const auto within = [&](Val v, int64_t size) {
-      return Apply("logical_and", Apply("ge", v, 0.0), Apply("le", v, static_cast<double>(size - 1)));
-    };
-    const Val inside = Apply("logical_and", within(y, height()), within(x, width()));
-    return c_.e.Where(c_.e.Unsqueeze(inside, 1), taken, 0.0);
-  }
-
- private:
   OpCall& c_;
   Val images_, flat_;
   std::string padding_;
@@ -348,45 +350,58 @@ void ImportGridSample(OpCall& c) {
   const std::string padding = c.String("padding_mode", "zeros");
   const bool align = c.Int("align_corners", 0) != 0;
   if (!c.ok()) return;
-  if (images.rank() != 4 || grid.rank() != 4 || grid.dim(3) != 2)
-    return c.Refuse("only images with two dims are supported");
-  if (mode != "bilinear" && mode != "nearest" && mode != "bicubic") return c.Fail("attribute 'mode' is not known");
-  const int64_t n = images.dim(0), out_h = grid.dim(1), out_w = grid.dim(2);
-  if (images.dim(2) == 0 || images.dim(3) == 0) return c.Fail("the images are empty");
+  const int64_t dims = images.rank() - 2;
+  if ((dims != 2 && dims != 3) || grid.rank() != images.rank() || grid.dim(-1) != dims)
+    return c.Refuse("only images with two or three dims are supported");
+  if (mode != "bilinear" && mode != "nearest" && (mode != "bicubic" || dims != 2))
+    return c.Fail("attribute 'mode' is not known");
+  Shape result = grid.shape();
+  result.pop_back();
+  result.insert(result.begin() + 1, images.dim(1));
+  int64_t points = 1;
+  for (int64_t d = 0; d < dims; ++d) {
+    if (images.dim(d + 2) == 0) return c.Fail("the images are empty");
+    points *= grid.dim(d + 1);
+  }
   const ImageSampler sampler(c, images, padding, align);
-  const auto coordinate = [&](int64_t k) {
-    return c.e.Cast(c.e.Reshape(c.e.Slice(grid, 3, k, k + 1), {n, out_h * out_w}), images.dtype());
-  };
-  Val x = sampler.Unnormalized(coordinate(0), sampler.width());
-  Val y = sampler.Unnormalized(coordinate(1), sampler.height());
+  std::vector<Val> at;  // the grid names the last dim first
+  for (int64_t d = 0; d < dims; ++d) {
+    const Val along = c.e.Slice(grid, dims + 1, dims - 1 - d, dims - d);
+    at.push_back(sampler.Unnormalized(c.e.Cast(c.e.Reshape(along, {images.dim(0), points}), images.dtype()), d));
+    if (mode != "bicubic") at.back() = sampler.InBorders(at.back(), d);
+  }
   Val sum;
   if (mode == "nearest") {
-    sum = sampler.At(Apply("round", sampler.InBorders(y, sampler.height())),
-                     Apply("round", sampler.InBorders(x, sampler.width())));
+    for (Val& v : at) v = Apply("round", v);
+    sum = sampler.At(at);
   } else if (mode == "bilinear") {
-    x = sampler.InBorders(x, sampler.width());
-    y = sampler.InBorders(y, sampler.height());
-    const Val x0 = Apply("floor", x), y0 = Apply("floor", y), tx = x - x0, ty = y - y0;
-    for (int k = 0; k < 4; ++k) {
-      const Val wx = (k & 1) != 0 ? tx : -tx + 1.0, wy = (k & 2) != 0 ? ty : -ty + 1.0;
-      const Val value = sampler.At((k & 2) != 0 ? y0 + 1.0 : y0, (k & 1) != 0 ? x0 + 1.0 : x0);
-      const Val part = value * c.e.Unsqueeze(wx * wy, 1);
-      sum = k == 0 ? part : sum + part;
+    for (int corner = 0; corner < 1 << dims; ++corner) {
+      std::vector<Val> whole;
+      Val weight;
+      for (int64_t d = 0; d < dims; ++d) {
+        const Val base = Apply("floor", at[static_cast<size_t>(d)]), t = at[static_cast<size_t>(d)] - base;
+        const bool after = (corner >> d & 1) != 0;
+        whole.push_back(after ? base + 1.0 : base);
+        const Val along = after ? t : -t + 1.0;
+        weight = d == 0 ? along : weight * along;
+      }
+      const Val part = sampler.At(whole) * c.e.Unsqueeze(weight, 1);
+      sum = corner == 0 ? part : sum + part;
     }
   } else {
-    const Val x0 = Apply("floor", x), y0 = Apply("floor", y);
-    const auto wx = CubicWeights(x - x0, -0.75), wy = CubicWeights(y - y0, -0.75);
+    const Val y0 = Apply("floor", at[0]), x0 = Apply("floor", at[1]);
+    const auto wy = CubicWeights(at[0] - y0, -0.75), wx = CubicWeights(at[1] - x0, -0.75);
     for (int j = 0; j < 4; ++j) {
       Val row;
       for (int i = 0; i < 4; ++i) {
-        const Val value = sampler.At(y0 + (j - 1.0), x0 + (i - 1.0)) * c.e.Unsqueeze(wx[static_cast<size_t>(i)], 1);
+        const Val value = sampler.At({y0 + (j - 1.0), x0 + (i - 1.0)}) * c.e.Unsqueeze(wx[static_cast<size_t>(i)], 1);
         row = i == 0 ? value : row + value;
       }
       row = row * c.e.Unsqueeze(wy[static_cast<size_t>(j)], 1);
       sum = j == 0 ? row : sum + row;
     }
   }
-  c.Out(0, c.e.Reshape(sum, {n, images.dim(1), out_h, out_w}));
+  c.Out(0, c.e.Reshape(sum, result));
 }
 
 // Positions of a regular grid, [-1, 1] in each of 2 or 3 dims, put through a linear map for each sample.

@@ -61,8 +61,20 @@ void ImportDft(OpCall& c) {
     return c.Fail("the operand has no complex last dim");
   if (points < 1 || points > kMaxTransform)
     return c.Refuse(absl::StrCat("transforms of ", points, " points are not supported"));
-  if (inverse && onesided) return c.Refuse("a one-sided inverse transform is not supported");
-  const int64_t parts = x.dim(-1), bins = onesided ? points / 2 + 1 : points;
+  if (inverse && onesided) {
+    // The other half mirrors the given one; the result is real. The length left out is that of an even transform.
+    if (!c.Has(1)) points = 2 * (x.dim(axis) - 1);
+    if (points < 1 || points > kMaxTransform) return c.Refuse("a transform of this many points is not supported");
+    if (x.dim(-1) != 2) return c.Fail("the operand is not complex");
+    const int64_t given = points / 2 + 1;
+    x = WithSize(c, x, axis, given);
+    const Val mirrored = c.e.Flip(c.e.Slice(x, axis, 1, points - given + 1), axis);
+    const Val conjugate =
+        c.e.Concat({c.e.Slice(mirrored, x.rank() - 1, 0, 1), -c.e.Slice(mirrored, x.rank() - 1, 1, 2)}, x.rank() - 1);
+    x = c.e.Concat({x, conjugate}, axis);
+    if (!c.ok()) return;
+  }
+  const int64_t parts = x.dim(-1), bins = onesided && !inverse ? points / 2 + 1 : points;
   x = WithSize(c, x, axis, points);
   Ints order, back(static_cast<size_t>(x.rank()));
   for (int64_t d = 0; d < x.rank(); ++d) {
@@ -79,7 +91,8 @@ void ImportDft(OpCall& c) {
   const Val y = Transform(c, c.e.Reshape(moved, {rows, points, parts}), points, bins, inverse);
   shape[shape.size() - 2] = bins;
   shape[shape.size() - 1] = 2;
-  c.Out(0, c.e.Permute(c.e.Reshape(y, shape), back));
+  const Val result = c.e.Permute(c.e.Reshape(y, shape), back);
+  c.Out(0, inverse && onesided ? c.e.Slice(result, result.rank() - 1, 0, 1) : result);
 }
 
 void ImportStft(OpCall& c) {

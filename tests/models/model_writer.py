@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 Dim = int | str
+Attribute = int | float | list[int] | onnx.TensorProto
 
 
 class ModelWriter:
@@ -36,7 +36,7 @@ class ModelWriter:
         self._nodes.append(helper.make_node("Identity", [value], [name], name=f"output_{name}"))
         self._outputs.append(helper.make_tensor_value_info(name, dtype, list(dims)))
 
-    def node(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+    def node(self, op: str, *inputs: str, outputs: int = 1, **attributes: Attribute) -> str:
         """Adds a node; gives its first result, the others being named like it with .1, .2, … behind."""
         self._count += 1
         result = f"{op.lower()}_{self._count}"

@@ -45,17 +45,18 @@ def check_command_line(fuseline: Path, folder: Path, inputs: dict[str, list[str]
     data = max(folder.glob("test_data_set_*"))
     symbols: list[str] = []
     for name, dims in inputs.items():
-        for symbol, size in zip(dims, np.load(data / f"{name}.npy").shape):
+        for symbol, size in zip(dims, np.load(data / f"{name}.npy").shape, strict=True):
             if not symbol.isdigit() and f"{symbol}={size}" not in symbols:
                 symbols += ["--symbol", f"{symbol}={size}"]
     files = [part for name in inputs for part in ("--input", f"{name}={data / name}.npy")]
     got = folder / "got.npy"
-    run(fuseline, "--local", "run", folder / "model.onnx", *symbols, *files, "--values", "0", "--output", f"{output}={got}")
+    into = ("--values", "0", "--output", f"{output}={got}")
+    run(fuseline, "--local", "run", folder / "model.onnx", *symbols, *files, *into)
     compare(f"{folder.name}: run model.onnx", got, data / f"{output}.npy")
     graph, weights = folder / "model.fl", folder / "weights"
     weights.mkdir()
     run(fuseline, "convert", folder / "model.onnx", "-o", graph, *symbols, "--weights=inputs", "--weights-dir", weights)
-    run(fuseline, "--local", "run", graph, *files, "--inputs-dir", weights, "--values", "0", "--output", f"{output}={got}")
+    run(fuseline, "--local", "run", graph, *files, "--inputs-dir", weights, *into)
     compare(f"{folder.name}: convert --weights=inputs, run model.fl", got, data / f"{output}.npy")
 
 
