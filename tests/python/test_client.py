@@ -217,6 +217,26 @@ def test_an_index_out_of_range_is_named_as_in_the_graph(client: fuseline.Client)
     assert caught.value.reason == "INDEX_OUT_OF_RANGE"
 
 
+def test_graphs_are_verified_against_the_reference_and_given_outputs(client: fuseline.Client) -> None:
+    graph = fuseline.Graph.from_text(TEXT)
+    assert client.verify(graph, [X, W])
+    given = client.verify(graph, {"w": W, "x": X}, {"y": X * W, "s": (X * W).sum(-1) + 1}, rtol=1e-6)
+    assert not given.passed
+    y, s = given.outputs
+    assert (y.name, y.elements, y.mismatches) == ("y", 8, 0)
+    assert (s.name, s.mismatches, s.max_abs_error) == ("s", 2, 1.0) and s.first_mismatch.startswith("at [0]")
+    assert client.verify(graph, [X, W], [X * W, (X * W).sum(-1) + 1], atol=1.5)
+    with pytest.raises(fuseline.InvalidArgumentError, match="give the graph"):
+        client.verify(bytes(32), [X])
+
+
+def test_graphs_are_measured_on_the_server(client: fuseline.Client) -> None:
+    measured = client.benchmark(TEXT, symbols={"n": 64}, iterations=5, warmup=0)
+    assert len(measured.micros) == 5 and min(measured.micros) <= measured.median_micros <= max(measured.micros)
+    assert measured.moved_bytes == 64 * 4 * 4 * 2 + 16 + 64 * 4 and measured.device_name
+    assert measured.report.kernels
+
+
 def test_threads_share_a_client(client: fuseline.Client) -> None:
     compiled = client.compile(TEXT, symbols={"n": 2})
     wrong = []

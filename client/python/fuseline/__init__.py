@@ -25,13 +25,23 @@ from fuseline.errors import (
 )
 from fuseline.execute import ExecuteResult, Keep
 from fuseline.graph import Graph, TensorType, Value
-from fuseline.report import CacheStats, CompileSummary, Explanation, KeptTensor, Report, ServerInfo
+from fuseline.report import (
+    Benchmark,
+    CacheStats,
+    CompileSummary,
+    Explanation,
+    KeptTensor,
+    Report,
+    ServerInfo,
+    Verification,
+)
 from fuseline.signature import Signature
 from fuseline.spec import Options
 from fuseline.traced_function import JitFunction, jit
 
 __all__ = [
     "AlreadyExistsError",
+    "Benchmark",
     "CacheStats",
     "Client",
     "CompileSummary",
@@ -59,6 +69,7 @@ __all__ = [
     "UnavailableError",
     "UnimplementedError",
     "Value",
+    "Verification",
     "connect",
     "jit",
 ]

@@ -30,9 +30,9 @@ from fuseline.compiled import Compiled, compiled_from_response
 from fuseline.errors import Error, FailedPreconditionError, InternalError, InvalidArgumentError, make_error
 from fuseline.execute import ExecuteResult, Keep
 from fuseline.graph import Graph, as_graph
-from fuseline.report import CacheStats, Explanation, KeptTensor, ServerInfo
+from fuseline.report import Benchmark, CacheStats, Explanation, KeptTensor, ServerInfo, Verification
 from fuseline.spec import FingerprintMemory, Options, Spec, by_spec
-from fuseline.tensors import HostTensor, empty_like_proto, host_tensor
+from fuseline.tensors import HostTensor, empty_like_proto, fill_tensor, host_tensor
 
 GraphLike = Union[Graph, str, bytes, Compiled]
 
@@ -183,6 +183,56 @@ class Client:
         """
         spec = self._spec(graph, symbols, target, options, bypass_cache)
         return execution.execute(self._channel, self._memory, spec, inputs, outputs, keep or {}, device, deadline)
+
+    def verify(
+        self,
+        graph: GraphLike,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        expected: Mapping[str, Any] | Sequence[Any] = (),
+        *,
+        rtol: float = 0.0,
+        atol: float = 0.0,
+        symbols: Mapping[str, int] | None = None,
+        target: str | None = None,
+        options: Options | None = None,
+        deadline: float | None = None,
+    ) -> Verification:
+        """Runs a graph and compares its outputs with `expected`; with the reference interpreter's where there are none.
+
+        A value passes if |got - want| <= atol + rtol |want|. A mismatch is no error: see Verification.passed.
+        """
+        spec = self._spec(graph, symbols, target, options, False)
+        if spec.graph is None:
+            raise InvalidArgumentError("a fingerprint can't be verified: give the graph", reason="OPTION_INVALID")
+        request = protocol.message("VerifyRequest")()
+        spec.fill_graph(request.spec)
+        for tensors, field in ((inputs, request.inputs), (expected, request.expected)):
+            named = tensors.items() if isinstance(tensors, Mapping) else (("", tensor) for tensor in tensors)
+            for name, tensor in named:
+                fill_tensor(self._host(tensor), field.add(name=name).tensor)
+        request.tolerance.rtol = rtol
+        request.tolerance.atol = atol
+        return reports.verification_from_proto(self._channel.unary("Verify", request, deadline))
+
+    def benchmark(
+        self,
+        graph: GraphLike,
+        *,
+        iterations: int = 20,
+        warmup: int = 3,
+        seed: int = 1,
+        symbols: Mapping[str, int] | None = None,
+        target: str | None = None,
+        options: Options | None = None,
+        deadline: float | None = None,
+    ) -> Benchmark:
+        """Measures on a device of the server, on random inputs made there. Each symbolic dim needs its size."""
+        spec = self._spec(graph, symbols, target, options, False)
+        request = protocol.message("BenchmarkRequest")(seed=seed, warmup_count=warmup, iteration_count=iterations)
+        response, sent = by_spec(
+            spec, self._memory, request, lambda _: self._channel.unary("Benchmark", request, deadline)
+        )
+        return reports.benchmark_from_proto(response, sent)
 
     # --- Tensors that stay on the server ---
 

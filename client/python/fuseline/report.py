@@ -187,6 +187,61 @@ class KeptTensor:
     name: str = ""  # the output's, where a run kept it
 
 
+@dataclasses.dataclass(frozen=True)
+class OutputComparison:
+    name: str
+    elements: int
+    mismatches: int  # off by more than the tolerance
+    max_abs_error: float
+    max_rel_error: float
+    first_mismatch: str  # "at [1, 2]: got 3, want 4"; empty if there is none
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """What `verify` gives. True where all outputs are within the tolerance."""
+
+    summary: CompileSummary
+    passed: bool
+    outputs: tuple[OutputComparison, ...]
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """What `benchmark` gives."""
+
+    summary: CompileSummary
+    report: Report
+    micros: tuple[float, ...]  # of each measured run, all its kernels together, on the device's clock
+    copy_bytes_per_second: float  # what a plain copy on the device moves, read and written together; 0: unknown
+    moved_bytes: int  # what a run has to move
+    device: int
+    device_name: str
+
+    @property
+    def median_micros(self) -> float:
+        ordered = sorted(self.micros)
+        return ordered[len(ordered) // 2]
+
+
+def verification_from_proto(proto: Any) -> Verification:
+    outputs = tuple(
+        OutputComparison(o.name, o.element_count, o.mismatch_count, o.max_abs_error, o.max_rel_error, o.first_mismatch)
+        for o in proto.outputs
+    )
+    return Verification(summary_from_proto(proto.summary, True), proto.passed, outputs)
+
+
+def benchmark_from_proto(proto: Any, graph_sent: bool) -> Benchmark:
+    return Benchmark(
+        summary_from_proto(proto.summary, graph_sent), report_from_proto(proto.report), tuple(proto.iteration_micros),
+        proto.copy_bytes_per_second, proto.moved_bytes, proto.device, proto.device_name,
+    )  # fmt: skip
+
+
 def seconds(duration: Any) -> float:
     return duration.seconds + duration.nanos * 1e-9
 
