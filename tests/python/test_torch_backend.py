@@ -27,9 +27,13 @@ def default_device() -> Iterator[None]:
 
 
 def test_pytorch_knows_the_backend_by_name() -> None:
+    assert "fuseline" in torch._dynamo.list_backends()
+    try:
+        metadata.distribution("fuseline")
+    except metadata.PackageNotFoundError:
+        pytest.skip("the package is on the path but not installed: it has no entry point")
     found = {point.name: point.value for point in metadata.entry_points(group="torch_dynamo_backends")}
     assert found["fuseline"] == "fuseline.torch:backend"
-    assert "fuseline" in torch._dynamo.list_backends()
 
 
 # --- Memory ---

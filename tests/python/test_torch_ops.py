@@ -225,6 +225,11 @@ CASES: dict[str, tuple[Function, tuple[Any, ...]]] = {
         ),
         (floats(6, 5), integers(3)),
     ),
+    "buckets": (
+        lambda x, b: (torch.bucketize(x, b), torch.bucketize(x, b, right=True, out_int32=True)),
+        (torch.tensor([[0.5, 1.0, float("nan")], [-1.0, 3.0, 9.0]]), torch.tensor([0.0, 1.0, 3.0])),
+    ),
+    "decimals": (lambda x: (x.round(decimals=2), x.round(decimals=-1)), (X * 7,)),
     "products": (
         lambda a, b, c: (
             a @ b,

@@ -1,6 +1,6 @@
 """Helpers of the tests of the torch.compile backend.
 
-FUSELINE_TEST_DEVICE is the device that they run on, "cpu" unless it is set.
+FUSELINE_TEST_DEVICE is the device that they run on: a GPU where there is one, unless it says "cpu".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch.utils._pytree as tree
 
 import fuseline.torch
 
-DEVICE = os.environ.get("FUSELINE_TEST_DEVICE", "cpu")
+DEVICE = os.environ.get("FUSELINE_TEST_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def seeded(*shape: int, seed: int = 7) -> torch.Tensor:

@@ -42,6 +42,7 @@ _ALSO_TAKEN_APART = (
     aten._prelu_kernel,
     aten.eye,
     aten.diagonal_scatter,
+    aten.dist,
 )
 
 

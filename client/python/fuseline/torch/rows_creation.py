@@ -36,7 +36,13 @@ def ones(call: Call) -> Value:
     return call.full(1, call.dtype, call.shape)
 
 
-@row(aten.empty.memory_format, aten.empty_like.default, aten.new_empty.default, prims.empty_strided.default)
+@row(
+    aten.empty.memory_format,
+    aten.empty_like.default,
+    aten.new_empty.default,
+    prims.empty_strided.default,
+    aten.empty_strided.default,
+)
 def empty(call: Call) -> Value:
     return call.full(0, call.dtype, call.shape)
 

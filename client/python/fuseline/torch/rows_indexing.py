@@ -169,6 +169,24 @@ def embedding_dense_backward(call: Call) -> Value:
     return call.emit("index_add", [zeros, index, flat], grad.dtype, (rows, width), dim=0)
 
 
+@row(aten.scatter.reduce)
+def scatter_and_reduce(call: Call) -> Value:
+    if call["self"].dtype is boolean:
+        raise Unsupported("sums of bool")
+    return _scatter(call, call["src"], {"add": "add", "multiply": "mul"}[call["reduce"]])
+
+
+@row(aten.bucketize.Tensor)
+def bucketize(call: Call) -> Value:
+    """How many boundaries lie below; NaN is above all of them."""
+    x, boundaries = call["self"], call["boundaries"]
+    column = call.reshape(x, (*x.shape, 1))
+    above = call.pointwise("gt" if call["right"] else "ge", [boundaries, column], None, boolean)
+    below = call.emit("logical_not", [above], boolean, above.shape)
+    count = call.emit("sum", [below], i64, x.shape, dims=[-1], keepdim=False)
+    return call.cast(count, torch.int32 if call["out_int32"] else i64)
+
+
 @row(aten.index_add.default)
 def index_add(call: Call) -> Value:
     x, index, source = call["self"], call["index"], call["source"]

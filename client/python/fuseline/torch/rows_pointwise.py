@@ -113,8 +113,6 @@ def _unary(op: str, target: Any, to_float: bool) -> None:
     @row(target)
     def _row(call: Call) -> Value:
         x: Value = next(iter(call.args.values()))
-        if op == "round" and call.get("decimals", 0):
-            raise Unsupported("decimals")
         dtype = float_of(x.dtype) if to_float else x.dtype
         if not to_float and not x.dtype.is_floating_point and op in ("ceil", "floor", "trunc", "round"):
             return x
@@ -290,6 +288,16 @@ def classify(call: Call) -> Value:
     if not x.dtype.is_floating_point:
         return call.full(False, boolean, x.shape)
     return call.pointwise("isnan" if call.node.target is aten.isnan.default else "isinf", [x], x.dtype, boolean)
+
+
+@row(aten.round.decimals)
+def round_decimals(call: Call) -> Value:
+    x, scale = call["self"], 10.0 ** abs(call["decimals"])
+    if not x.dtype.is_floating_point:
+        raise Unsupported("decimals of integers")
+    there, back = ("mul", "div") if call["decimals"] >= 0 else ("div", "mul")
+    rounded = call.pointwise("round", [call.pointwise(there, [x, scale])])
+    return call.pointwise(back, [rounded, scale])
 
 
 @row(aten.signbit.default)
