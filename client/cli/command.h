@@ -78,5 +78,6 @@ void RegisterOpsCommand(CLI::App& app, const SetBody& set_body);
 void RegisterDevicesCommand(CLI::App& app, const SetBody& set_body);
 void RegisterCacheCommand(CLI::App& app, const SetBody& set_body);
 void RegisterTensorsCommand(CLI::App& app, const SetBody& set_body);
+void RegisterWarmCommand(CLI::App& app, const SetBody& set_body);
 
 }  // namespace fuseline::cli

@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
   cli::RegisterDevicesCommand(app, set_body);
   cli::RegisterCacheCommand(app, set_body);
   cli::RegisterTensorsCommand(app, set_body);
+  cli::RegisterWarmCommand(app, set_body);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

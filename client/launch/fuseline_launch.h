@@ -1,8 +1,8 @@
 // Launches compiled graphs in the caller's own process: a C ABI over the launch-plan runner that the server uses.
 // Pipeline: the bytes of a fuseline.v1.Artifact (what Compile answers) -> fuseline_load -> fuseline_launch.
 //
-// libfuseline_launch.so needs libc, libm and libdl alone, exports these functions alone, and may be loaded beside
-// PyTorch, or beside any other Abseil, protobuf or C++ library. libcuda.so.1 is opened when a CUDA device is.
+// libfuseline_launch.so needs libc alone (glibc 2.35), exports these functions alone, and may be loaded beside PyTorch,
+// or beside any other Abseil, protobuf or C++ library. libcuda.so.1 is opened when a CUDA device is.
 //
 // Results: every function that can fail returns FUSELINE_OK or another code below; fuseline_last_error then has the
 // text, fuseline_last_error_reason the finer reason of docs/errors.md. Out-parameters are written on success only.

@@ -1,4 +1,5 @@
-// Bytes as an artifact: it is decoded and valid, or blamed, and what is decoded is encoded so that it reads back equal.
+// Bytes as an artifact: it is decoded and valid, or blamed, and what is decoded is encoded so that it reads back equal,
+// with protobuf and without.
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!ParseMessage(bytes, &message)) return 0;
     bytes = message.SerializeAsString();
   }
+  const absl::StatusOr<Artifact> read = ReadArtifact(bytes);
+  RequireBlamesInput(read.status(), "read");
+  if (read.ok()) RequireOk(ValidateArtifact(*read), "validate what was read");
   const absl::StatusOr<Artifact> artifact = DeserializeArtifact(bytes);
   RequireBlamesInput(artifact.status(), "decode");
   if (!artifact.ok()) {
@@ -41,5 +45,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::StatusOr<Artifact> again = DeserializeArtifact(encoded);
   RequireOk(again.status(), "decode what was encoded");
   RequireEqual(SerializeArtifact(*again), encoded, "encoded a second time");
+  const absl::StatusOr<Artifact> reread = ReadArtifact(encoded);
+  RequireOk(reread.status(), "read what was encoded");
+  Artifact launched = *artifact;  // what the reader reads of it
+  launched.report = {};
+  for (KernelImage& kernel : launched.kernels) kernel.source.clear();
+  RequireEqual(SerializeArtifact(*reread), SerializeArtifact(launched), "read without protobuf");
   return 0;
 }
