@@ -81,12 +81,14 @@ def first_result(options: argparse.Namespace, how: str) -> dict[str, Any]:
         import fuseline.torch
 
         assert time.perf_counter() - before < 0.1, "the backend was not loaded by torch.compile"
-        graphs = fuseline.torch.report().graphs
-        own = sum(g.seconds for g in graphs) + fuseline.torch.import_seconds()
+        report = fuseline.torch.report()
+        graphs = report.graphs
+        own = sum(g.seconds for g in graphs) + fuseline.torch.import_seconds() + report.connect_seconds
         result["fuseline_s"] = own
         result["dynamo_and_aot_s"] = total - own - (loaded - warmed)
         result["parts_s"] = {
             "import": fuseline.torch.import_seconds(),
+            "connecting": report.connect_seconds,
             "lowering": sum(g.lowering_seconds for g in graphs),
             "server": sum(g.server_seconds for g in graphs),
             "loading": sum(g.loading_seconds for g in graphs),

@@ -54,8 +54,10 @@ class _Clients:
         with self._lock:
             client = self._clients.get(options.server)
         if client is None:
+            start = time.perf_counter()
             client = fuseline.connect(options.server or None, deadline=options.deadline, max_attempts=2)
             client.server_info(deadline=10.0)
+            RECORDER.connected(time.perf_counter() - start)
             with self._lock:
                 client = self._clients.setdefault(options.server, client)
         return client

@@ -48,6 +48,8 @@ class Report:
     eager_ops: list[EagerOp] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What else happened that a user should know: sizes that were compiled for, a server that was lost."""
+    connect_seconds: float = 0.0
+    """Until servers had answered for the first time."""
 
     @property
     def op_count(self) -> int:
@@ -75,10 +77,15 @@ class Recorder:
         self._graphs: list[GraphRecord] = []
         self._eager: dict[tuple[str, str], EagerOp] = {}
         self._notes: dict[str, None] = {}
+        self._connect_seconds = 0.0
 
     def graph(self, record: GraphRecord) -> None:
         with self._lock:
             self._graphs.append(record)
+
+    def connected(self, seconds: float) -> None:
+        with self._lock:
+            self._connect_seconds += seconds
 
     def eager(self, op: str, reason: str) -> None:
         with self._lock:
@@ -96,13 +103,14 @@ class Recorder:
 
     def report(self) -> Report:
         with self._lock:
-            return Report(list(self._graphs), list(self._eager.values()), list(self._notes))
+            return Report(list(self._graphs), list(self._eager.values()), list(self._notes), self._connect_seconds)
 
     def clear(self) -> None:
         with self._lock:
             self._graphs.clear()
             self._eager.clear()
             self._notes.clear()
+            self._connect_seconds = 0.0
 
 
 RECORDER = Recorder()
