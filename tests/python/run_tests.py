@@ -57,15 +57,20 @@ def from_pypi(work: Path, package: Path, environment: dict[str, str]) -> str | N
         say(f"no virtual environment (python3-venv?): {error}")
         return None
     python = str(home / "bin" / "python")
-    if not quiet([python, *PIP, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(package)], environment):
-        return None
-    built = [wheel.name for wheel in wheels.iterdir()]
-    say(f"wheel: {', '.join(built)}")
-    # The very command of the README, besides what the tests need.
-    if not quiet([python, *PIP, "install", str(package)], environment):
-        return None
-    if not quiet([python, *PIP, "install", "pytest", "ml_dtypes", "mypy"], environment):
-        return None
+    commands = [
+        ["wheel", "--no-deps", "--wheel-dir", str(wheels), str(package)],
+        # The very command of the README, then what the tests need besides.
+        ["install", str(package)],
+        ["install", "pytest", "ml_dtypes", "mypy"],
+    ]
+    for command in commands:
+        if not quiet([python, *PIP, *command], environment):
+            probe = [python, *PIP, "download", "--no-deps", "--dest", str(work / "probe"), "setuptools"]
+            if subprocess.run(probe, capture_output=True, env=environment, check=False).returncode == 0:
+                say(f"FAILED: PyPI can be reached, but not: pip {' '.join(command)}")
+                sys.exit(1)
+            return None
+    say(f"wheel: {', '.join(wheel.name for wheel in wheels.iterdir())}")
     return python
 
 
