@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: its backe
 import torch.nn.functional as F  # noqa: E402
 from conftest import ServerProcess  # noqa: E402
 from torch import nn  # noqa: E402
-from torch_testing import DEVICE, assert_same, check, compiled, seeded  # noqa: E402
+from torch_testing import DEVICE, assert_same, check, compiled, on_device, seeded  # noqa: E402
 
 import fuseline.torch  # noqa: E402
 
@@ -261,6 +261,15 @@ def test_ops_can_be_left_to_torch(torch_server: str) -> None:
     report = fuseline.torch.report()
     assert [(e.op, e.reason) for e in report.eager_ops] == [("aten.mm.default", "option eager_ops")]
     assert report.graphs[0].group_count == 2
+
+
+@pytest.mark.parametrize("choice", ["auto", "compiled", "library"])
+def test_contractions_can_be_left_to_torchs_libraries(choice: str, torch_server: str) -> None:
+    x, w = on_device((seeded(4, 5), seeded(5, 3)))
+    function = compiled(lambda a, b: torch.relu(a * 2 @ b) + 1, torch_server, {"contractions": choice})
+    assert_same(function(x, w), torch.relu(x * 2 @ w) + 1)
+    left = choice == "library" or (choice == "auto" and DEVICE == "cuda")
+    assert [e.op for e in fuseline.torch.report().eager_ops] == (["aten.mm.default"] if left else [])
 
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="on a GPU it is an error of a later call")

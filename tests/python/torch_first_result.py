@@ -1,7 +1,7 @@
 """How soon a fresh process has its first result, and what a call of a small compiled graph costs. Prints JSON.
 
 usage: torch_first_result.py SUITE.py [--device cuda|cpu] [--small] [--no-inductor] [--workload NAME]
-[--small-workload NAME]
+[--small-workload NAME] [--contractions auto|compiled|library]
 
 $FUSELINE_SERVER names the server. For eager, Inductor and Fuseline a process of its own imports torch, runs the
 workload (default transformer_block_bf16) once in eager execution, and then takes the time to the first result of the
@@ -67,7 +67,7 @@ def first_result(options: argparse.Namespace, how: str) -> dict[str, Any]:
     else:
         if not installed():
             import fuseline.torch
-        function = torch.compile(case["fn"], backend="fuseline", options={"on_server_loss": "raise"})
+        function = torch.compile(case["fn"], backend="fuseline", options={"on_server_loss": "raise", "contractions": options.contractions})
     function(*args)
     synchronize(options.device)
     total = time.perf_counter() - warmed
@@ -164,6 +164,7 @@ def main() -> int:
     parser.add_argument("suite", type=Path)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--contractions", default="auto", choices=("auto", "compiled", "library"))
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--workload", default=WORKLOAD)
     parser.add_argument("--small-workload", default=SMALL_WORKLOAD)

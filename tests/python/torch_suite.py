@@ -1,7 +1,7 @@
 """Runs a file of workloads through eager torch, Inductor and backend="fuseline", and prints a line of JSON for each.
 
-usage: torch_suite.py SUITE.py [--device cuda|cpu] [--small] [--no-inductor] [--only NAME,…] [--cuda-graphs] [--out
-FILE.json]
+usage: torch_suite.py SUITE.py [--device cuda|cpu] [--small] [--no-inductor] [--only NAME,…] [--cuda-graphs]
+[--contractions auto|compiled|library] [--out FILE.json]
 
 SUITE.py defines SUITE, a list of dicts with name, fn (a function of tensors) and make (a function that makes them),
 and D, their device. $FUSELINE_SERVER names the server. Per workload: the largest difference of each from float64,
@@ -87,7 +87,9 @@ def compiled_with(fn: Callable[..., Any], args: Sequence[Any], device: str, **ho
     return function, result, time.perf_counter() - start
 
 
-def run_case(case: dict[str, Any], device: str, inductor: bool, cuda_graphs: bool) -> dict[str, Any]:
+def run_case(
+    case: dict[str, Any], device: str, inductor: bool, cuda_graphs: bool, contractions: str
+) -> dict[str, Any]:
     torch.manual_seed(0)
     args = case["make"]()
     row: dict[str, Any] = {"name": case["name"], "kind": case.get("kind", "")}
@@ -109,7 +111,7 @@ def run_case(case: dict[str, Any], device: str, inductor: bool, cuda_graphs: boo
             args,
             device,
             backend="fuseline",
-            options={"on_server_loss": "raise", "cuda_graphs": cuda_graphs},
+            options={"on_server_loss": "raise", "cuda_graphs": cuda_graphs, "contractions": contractions},
         )
         row["fuseline_error"] = difference(result, reference)
         result = None
@@ -134,6 +136,7 @@ def main() -> int:
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--only", default="", help="names, separated by commas")
     parser.add_argument("--cuda-graphs", action="store_true", help="Fuseline with CUDA graphs")
+    parser.add_argument("--contractions", default="auto", choices=("auto", "compiled", "library"))
     parser.add_argument("--out", type=Path, default=None, help="also write all results to this file")
     options = parser.parse_args()
     suite = load_suite(options.suite, options.device, options.small)
@@ -143,7 +146,7 @@ def main() -> int:
         if only and case["name"] not in only:
             continue
         try:
-            row = run_case(case, options.device, not options.no_inductor, options.cuda_graphs)
+            row = run_case(case, options.device, not options.no_inductor, options.cuda_graphs, options.contractions)
         except Exception as error:
             row = {"name": case["name"], "passed": False, "error": f"{type(error).__name__}: {error}"[:2000]}
         if options.device == "cuda":

@@ -1,7 +1,8 @@
 """Trains a 4-layer transformer and a small ResNet with eager torch, Inductor and backend="fuseline", and prints JSON.
 
 usage: torch_training.py [--device cuda|cpu] [--small] [--steps 100] [--no-inductor] [--only transformer,resnet]
-                         [--attention library|compiled] [--precision bf16|f32] [--cuda-graphs] [--eager-ops OP,…] [--out
+                         [--attention library|compiled] [--contractions auto|compiled|library]
+                         [--precision bf16|f32] [--cuda-graphs] [--eager-ops OP,…] [--out
                          FILE.json]
 
 $FUSELINE_SERVER names the server. All runs of a model begin with the same weights and see the same batches. Per
@@ -176,6 +177,7 @@ def run_task(task: Task, options: argparse.Namespace) -> dict[str, Any]:
     fuseline.torch.reset_report()
     settings: dict[str, Any] = {"on_server_loss": "raise", "cuda_graphs": options.cuda_graphs}
     settings["eager_ops"] = tuple(filter(None, options.eager_ops.split(",")))
+    settings["contractions"] = options.contractions
     if options.attention:
         settings["attention"] = options.attention
     runs["fuseline"] = train(
@@ -209,6 +211,7 @@ def main() -> int:
     parser.add_argument("--no-inductor", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--attention", default="", choices=("", "library", "compiled"))
+    parser.add_argument("--contractions", default="auto", choices=("auto", "compiled", "library"))
     parser.add_argument("--precision", default="bf16", choices=("bf16", "f32"))
     parser.add_argument("--cuda-graphs", action="store_true", help="Fuseline with CUDA graphs")
     parser.add_argument("--eager-ops", default="", help="ops that Fuseline leaves to torch: aten.convolution,…")

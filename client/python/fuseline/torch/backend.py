@@ -35,11 +35,15 @@ aten = torch.ops.aten
 # How often a graph is split anew because the compiler refused a node.
 MOST_REFUSALS = 32
 
-_ATTENTION = (
-    "aten._scaled_dot_product_flash_attention",
-    "aten._scaled_dot_product_efficient_attention",
-    "aten._scaled_dot_product_cudnn_attention",
-)
+# Ops that an option leaves to torch's libraries, by the option's name: beginnings of the ops' names.
+_LIBRARY_OPS = {
+    "attention": (
+        "aten._scaled_dot_product_flash_attention",
+        "aten._scaled_dot_product_efficient_attention",
+        "aten._scaled_dot_product_cudnn_attention",
+    ),
+    "contractions": ("aten.mm.", "aten.bmm.", "aten.addmm.", "aten.baddbmm.", "aten.convolution"),
+}
 
 
 class _Clients:
@@ -212,17 +216,22 @@ def _device_of(graph: torch.fx.Graph) -> torch.device | None:
 def _kept_by_options(
     graph: torch.fx.Graph, options: Options, device: torch.device | None
 ) -> Iterator[tuple[torch.fx.Node, str]]:
-    library = options.attention == "library" or (
-        options.attention == "auto" and device is not None and device.type == "cuda"
-    )
+    on_gpu = device is not None and device.type == "cuda"
+    library = {
+        option: names
+        for option, names in _LIBRARY_OPS.items()
+        if getattr(options, option) == "library" or (getattr(options, option) == "auto" and on_gpu)
+    }
     for node in graph.nodes:
         name = str(node.target)
         if node.op != "call_function":
             continue
         if any(name == op or name.startswith(f"{op}.") for op in options.eager_ops):
             yield node, "option eager_ops"
-        elif library and name.startswith(_ATTENTION):
-            yield node, "torch's own attention kernel (option attention)"
+            continue
+        for option, names in library.items():
+            if name.startswith(names):
+                yield node, f"torch's own kernel (option {option})"
 
 
 def _counts(node: torch.fx.Node) -> bool:

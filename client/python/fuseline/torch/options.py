@@ -15,6 +15,7 @@ _CHOICES = {
     "numerics": ("fused", "eager"),
     "random": ("seeded", "eager"),
     "attention": ("auto", "compiled", "library"),
+    "contractions": ("auto", "compiled", "library"),
     "on_server_loss": ("eager", "raise"),
 }
 
@@ -38,6 +39,9 @@ class Options:
     attention: str = "auto"
     """torch's fused attention ops: "compiled", "library" (torch's own kernels run them), "auto": compiled on the CPU
     only."""
+    contractions: str = "auto"
+    """Products of matrices and convolutions, likewise: on a GPU torch's libraries are faster than the compiler's own
+    kernels for them, which use no tensor cores."""
     eager_ops: tuple[str, ...] = ()
     """Ops that stay in eager execution: "aten.convolution", or one overload, "aten.convolution.default"."""
     on_server_loss: str = "eager"
