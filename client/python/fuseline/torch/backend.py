@@ -98,7 +98,7 @@ GraphCompiler = Callable[..., Callable[[list[Any]], Any]]
 
 def trace(module: torch.fx.GraphModule, example_inputs: Sequence[Any], compiler: GraphCompiler) -> Callable[..., Any]:
     """AOTAutograd with `compiler(graph, inputs, kind=…)` for the three kinds of graphs."""
-    from functorch.compile import min_cut_rematerialization_partition
+    from functorch.compile import min_cut_rematerialization_partition  # type: ignore[import-untyped, unused-ignore]
     from torch._dynamo.backends.common import aot_autograd
 
     return aot_autograd(

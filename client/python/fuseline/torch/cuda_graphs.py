@@ -79,7 +79,7 @@ def compile_with_cuda_graphs(
         elif kind == "backward" and not recorded_device:
             # Its forward was not recorded: what that saved may lie anywhere.
             return run
-        recorded = cudagraph_trees.cudagraphify_impl(
+        recorded: Any = cudagraph_trees.cudagraphify_impl(
             run,
             list(inputs),
             static,

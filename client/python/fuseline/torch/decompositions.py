@@ -54,7 +54,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     core = getattr(_decomp, "_core_aten_decompositions_post_autograd", _decomp.core_aten_decompositions)
     table = dict(core())
     for packet in _ALSO_TAKEN_APART:
-        for overload in packet.overloads():
+        for overload in packet.overloads():  # type: ignore[no-untyped-call, unused-ignore]
             op = getattr(packet, overload)
             if op in decomposition_table:
                 table[op] = decomposition_table[op]

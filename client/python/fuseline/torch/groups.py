@@ -9,7 +9,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,36 +150,33 @@ class _SizedGroup:
         self._sources, self._symbols = self._find_sources(group)
         self._tensors = [at for at, n in enumerate(group.inputs) if isinstance(n.meta["val"], torch.Tensor)]
         self._module: torch.fx.GraphModule | None = None
-        known = [symbol_hint(group, symbol) for symbol in self._symbols]
-        if None not in known:
+        hints = [symbol_hint(group, symbol) for symbol in self._symbols]
+        known = [hint for hint in hints if hint is not None]
+        if len(known) == len(hints):
             self._runners[tuple(known)] = hinted
-        self.__name__ = "sized_group"
 
     @staticmethod
-    def _find_sources(group: Group) -> tuple[list[Callable[[Sequence[Any]], int]], list[Any]]:
-        """For each symbol that an input shows, how to read it."""
-        sources: dict[Any, Callable[[Sequence[Any]], int]] = {}
+    def _find_sources(group: Group) -> tuple[list[tuple[int, int]], list[Any]]:
+        """For each symbol that an input shows, where: the input and its dim, or -1 where the input is a number."""
+        sources: dict[Any, tuple[int, int]] = {}
         for at, node in enumerate(group.inputs):
             meta = node.meta["val"]
-            if not isinstance(meta, torch.Tensor):
-                symbol = symbol_of(meta)
-                if symbol is not None:
-                    sources[symbol] = lambda args, at=at: int(args[at])
-        for at, node in enumerate(group.inputs):
-            meta = node.meta["val"]
-            if isinstance(meta, torch.Tensor):
-                for dim, size in enumerate(meta.shape):
-                    symbol = symbol_of(size)
-                    if symbol is not None:
-                        sources.setdefault(symbol, lambda args, at=at, dim=dim: args[at].shape[dim])
+            sizes = list(enumerate(meta.shape)) if isinstance(meta, torch.Tensor) else [(-1, meta)]
+            for dim, size in sizes:
+                symbol = symbol_of(size)
+                if symbol is not None and (dim < 0 or symbol not in sources):
+                    sources[symbol] = (at, dim)
         return list(sources.values()), list(sources)
 
     def __call__(self, *args: Any) -> tuple[torch.Tensor, ...]:
-        key = tuple(source(args) for source in self._sources)
-        runner = self._runners.get(key)
+        key = tuple([args[at] if dim < 0 else args[at].shape[dim] for at, dim in self._sources])
+        runner: Any = self._runners.get(key)
         if runner is None:
             runner = self._make(key)
-        return runner(*(args[at] for at in self._tensors)) if runner is not self._module else runner(*args)
+        module: Any = self._module
+        if runner is module:
+            return module(*args)
+        return runner(*[args[at] for at in self._tensors])
 
     def _make(self, key: tuple[int, ...]) -> Any:
         sizes = ", ".join(f"{symbol} = {size}" for symbol, size in zip(self._symbols, key))
@@ -195,7 +192,7 @@ class _SizedGroup:
                 runner = _load(result, lowered, self._group, self._settings)
                 RECORDER.note(f"compiled once more for the sizes {sizes}", logging.INFO)
             except (Refused, Error) as error:
-                if self._settings.options.on_server_loss == "raise":
+                if isinstance(error, Error) and self._settings.options.on_server_loss == "raise":
                     raise
                 RECORDER.note(f"in eager execution for the sizes {sizes}: {error}")
                 if self._module is None:
@@ -208,7 +205,7 @@ class _SizedGroup:
 
 
 def _integers(key: Sequence[int]) -> list[Any]:
-    import sympy
+    import sympy  # type: ignore[import-untyped, unused-ignore]
 
     return [sympy.Integer(size) for size in key]
 
@@ -217,7 +214,8 @@ def symbol_hint(group: Group, symbol: Any) -> int | None:
     """The size that tracing has seen."""
     for node in group.inputs:
         meta = node.meta["val"]
-        for size in meta.shape if isinstance(meta, torch.Tensor) else (meta,):
+        sizes: Sequence[Any] = meta.shape if isinstance(meta, torch.Tensor) else (meta,)
+        for size in sizes:
             if symbol_of(size) == symbol and size.node.hint is not None:
                 return int(size.node.hint)
     return None

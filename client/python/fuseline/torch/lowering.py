@@ -120,10 +120,12 @@ class Lowering:
         if node.op != "call_function":
             raise Unsupported(f"{node.op} {node.target}")
         if node.target is operator.getitem:
-            source = self.values.get(node.args[0])
-            if not isinstance(source, (list, tuple)) or source[node.args[1]] is None:
+            whole: Any = node.args[0]
+            at: Any = node.args[1]
+            source = self.values.get(whole)
+            if not isinstance(source, (list, tuple)) or source[at] is None:
                 raise Unsupported("a part of what was not compiled")
-            self.values[node] = source[node.args[1]]
+            self.values[node] = source[at]
             return
         function = find_row(node.target)
         if function is None:

@@ -10,6 +10,9 @@ import logging
 import threading
 from dataclasses import dataclass, field
 
+# Kept for the report; what comes after is not logged either, since each is one set of sizes.
+MOST_NOTES = 1000
+
 log = logging.getLogger("fuseline.torch")
 
 
@@ -97,7 +100,7 @@ class Recorder:
 
     def note(self, text: str, level: int = logging.WARNING) -> None:
         with self._lock:
-            if text not in self._notes:
+            if text not in self._notes and len(self._notes) < MOST_NOTES:
                 self._notes[text] = None
                 log.log(level, "%s", text)
 

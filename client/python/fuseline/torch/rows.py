@@ -194,9 +194,10 @@ class Call:
         ):
             wide = self.pointwise(op, operands, f32, result, **attributes)
             return wide if result is not None else self.narrow(wide, compute)
-        if not values:
-            operands = [self.full(operands[0], compute, ()), *operands[1:]]
-            values = [operands[0]]
+        first = operands[0]
+        if not values and not isinstance(first, Value):
+            values = [self.full(first, compute, ())]
+            operands = [values[0], *operands[1:]]
         shape = broadcast([v.shape for v in values])
         args = [self.cast(o, compute) if isinstance(o, Value) else self.number(o, compute) for o in operands]
         return self.emit(op, args, result or compute, shape, **attributes)

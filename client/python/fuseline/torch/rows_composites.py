@@ -78,7 +78,7 @@ def fused_rms_norm(call: Call) -> tuple[Value | None, ...]:
 
 
 @row(aten.native_group_norm.default)
-def native_group_norm(call: Call) -> tuple[Value, ...]:
+def native_group_norm(call: Call) -> tuple[Value | None, ...]:
     x, weight, bias = call["input"], call["weight"], call["bias"]
     samples, channels, plane, groups = call["N"], call["C"], call["HxW"], call["group"]
     wide = compute_dtype(x)

@@ -164,8 +164,8 @@ for _name in _COMPARISONS:
 def _logical(op: str) -> None:
     @row(getattr(aten, op).default)
     def _row(call: Call) -> Value:
-        operands = [to_bool(call, o) for o in operands_of(call)]
-        return call.pointwise(op, operands, boolean, boolean)
+        a, b = call["self"], call["other"]
+        return call.pointwise(op, [to_bool(call, a), to_bool(call, b)], boolean, boolean)
 
 
 for _name in _LOGICAL:
