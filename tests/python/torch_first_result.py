@@ -67,7 +67,9 @@ def first_result(options: argparse.Namespace, how: str) -> dict[str, Any]:
     else:
         if not installed():
             import fuseline.torch
-        function = torch.compile(case["fn"], backend="fuseline", options={"on_server_loss": "raise", "contractions": options.contractions})
+        function = torch.compile(
+            case["fn"], backend="fuseline", options={"on_server_loss": "raise", "contractions": options.contractions}
+        )
     function(*args)
     synchronize(options.device)
     total = time.perf_counter() - warmed

@@ -87,9 +87,7 @@ def compiled_with(fn: Callable[..., Any], args: Sequence[Any], device: str, **ho
     return function, result, time.perf_counter() - start
 
 
-def run_case(
-    case: dict[str, Any], device: str, inductor: bool, cuda_graphs: bool, contractions: str
-) -> dict[str, Any]:
+def run_case(case: dict[str, Any], device: str, inductor: bool, cuda_graphs: bool, contractions: str) -> dict[str, Any]:
     torch.manual_seed(0)
     args = case["make"]()
     row: dict[str, Any] = {"name": case["name"], "kind": case.get("kind", "")}

@@ -41,7 +41,9 @@ def compiled(function: Any, server: str, options: Mapping[str, Any] | None = Non
     """The function or module, compiled by a server of which the address is given; the report begins anew."""
     torch._dynamo.reset()
     fuseline.torch.reset_report()
-    return torch.compile(function, backend="fuseline", options={**COMPILE_ALL, "server": server, **(options or {})}, **how)
+    return torch.compile(
+        function, backend="fuseline", options={**COMPILE_ALL, "server": server, **(options or {})}, **how
+    )
 
 
 def assert_same(got: Any, want: Any, tolerance: float = 1e-4) -> None:
