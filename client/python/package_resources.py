@@ -5,7 +5,7 @@
   _ops.json              the op table, by `fuseline --json ops`: $FUSELINE_CLI, else a build tree's, else left out
   libfuseline_launch.so  local launch: $FUSELINE_LAUNCH_LIBRARY, else a build tree's, else left out
 
-A build tree is build/ or build/* of the project; the newest that has the file counts. setup.py calls this for wheels;
+A build tree is build/ or build/* of the project, save those with sanitizers; the newest that has the file counts. setup.py calls this for wheels;
 
     package_resources.py FOLDER
 
@@ -39,8 +39,13 @@ def in_build_trees(path: str, variable: str) -> Path | None:
         if given and not Path(given).is_file():
             raise SystemExit(f"{variable} names no file: {given}")
         return Path(given).resolve() if given else None
-    found = [*ROOT.glob(f"build/{path}"), *ROOT.glob(f"build/*/{path}")]
+    found = [*ROOT.glob(f"build/{path}"), *(f for f in ROOT.glob(f"build/*/{path}") if _is_plain(f))]
     return max((f for f in found if f.is_file()), key=lambda f: f.stat().st_mtime, default=None)
+
+
+def _is_plain(file: Path) -> bool:
+    """Not of a build with sanitizers or counters: Python can't load those."""
+    return file.relative_to(ROOT / "build").parts[0] not in ("asan", "coverage", "fuzz", "tsan")
 
 
 def launch_library() -> Path | None:

@@ -104,11 +104,11 @@ def test_declared_strides_are_taken_as_they_are(client: fuseline.Client) -> None
 
 WRONG = [
     ((X,), {}, "2 inputs are needed, 1 were given"),
-    ((X.astype(np.float64), W), {}, r"'in0' is float64\[3, 4\], not f32\[3, 4\]"),
-    ((X[:2], W), {}, r"'in0' is float32\[2, 4\]"),
+    ((X.astype(np.float64), W), {}, r"'x' is float64\[3, 4\], not f32\[3, 4\]"),
+    ((X[:2], W), {}, r"'x' is float32\[2, 4\]"),
     ((X, W), {"out": np.empty(3)}, "2 outputs are needed, 1 were given"),
-    ((X, W), {"out": (np.empty((3, 4), np.float32).T, np.empty(3, np.float32))}, r"'out0' is f32\[4, 3\]"),
-    ((X, W), {"out": (np.empty((4, 3), np.float32).T, np.empty(3, np.float32))}, "'out0' has the strides"),
+    ((X, W), {"out": (np.empty((3, 4), np.float32).T, np.empty(3, np.float32))}, r"'y' is f32\[4, 3\]"),
+    ((X, W), {"out": (np.empty((4, 3), np.float32).T, np.empty(3, np.float32))}, "'y' has the strides"),
 ]
 
 

@@ -74,18 +74,18 @@ def test_every_dtype_goes_through(client: fuseline.Client, device: str, name: st
 def test_wrong_tensors_are_named(client: fuseline.Client, device: str) -> None:
     x, w = tensors(device)
     run = launcher(client, TEXT, device)
-    with pytest.raises(fuseline.InvalidArgumentError, match=r"'in0' is torch.float64\[3, 4\], not f32\[3, 4\]"):
+    with pytest.raises(fuseline.InvalidArgumentError, match=r"'x' is torch.float64\[3, 4\], not f32\[3, 4\]"):
         run(x.double(), w)
-    with pytest.raises(fuseline.InvalidArgumentError, match=r"'in1' is torch.float32\[3\], not f32\[4\]"):
+    with pytest.raises(fuseline.InvalidArgumentError, match=r"'w' is torch.float32\[3\], not f32\[4\]"):
         run(x, w[:3])
-    with pytest.raises(fuseline.InvalidArgumentError, match="'in1' is no PyTorch tensor"):
+    with pytest.raises(fuseline.InvalidArgumentError, match="'w' is no PyTorch tensor"):
         run(x, np.ones(4, np.float32))
 
 
 @needs_gpu
 def test_a_tensor_on_another_device_is_named(client: fuseline.Client) -> None:
     x, w = tensors("cuda")
-    with pytest.raises(fuseline.InvalidArgumentError, match="'in1' is on cpu, the artifact on cuda:0"):
+    with pytest.raises(fuseline.InvalidArgumentError, match="'w' is on cpu, the artifact on cuda:0"):
         launcher(client, TEXT, "cuda")(x, w.cpu())
 
 

@@ -127,7 +127,7 @@ class Compiled:
         with self._lock:
             found = self._launchers.get(device)
             if found is None:
-                found = device.load(self.artifact(), self.fingerprint)
+                found = device.load(self.artifact(), self.fingerprint, self.input_names, self.output_names)
                 self._launchers[device] = found
         return found
 

@@ -157,8 +157,14 @@ class Device:
     def __repr__(self) -> str:
         return f"<fuseline device {self.name!r}, {self.target}>"
 
-    def load(self, artifact: bytes, fingerprint: bytes | None = None) -> Launcher:
-        """Loads a serialised artifact. `fingerprint`: what it must have."""
+    def load(
+        self,
+        artifact: bytes,
+        fingerprint: bytes | None = None,
+        input_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+    ) -> Launcher:
+        """Loads a serialised artifact. `fingerprint`: what it must have. Names are for messages: the graph's own."""
         handle = ctypes.c_void_p()
         options = _LoadOptions(ctypes.sizeof(_LoadOptions), fingerprint, None)
         _check(
@@ -167,7 +173,7 @@ class Device:
             )
         )
         assert handle.value is not None
-        return Launcher(self, handle.value)
+        return Launcher(self, handle.value, input_names, output_names)
 
 
 @functools.cache
@@ -202,17 +208,23 @@ def cuda_device_count() -> int:
 class Launcher:
     """An artifact loaded on a device. Called with tensors, or launched on pointers."""
 
-    def __init__(self, device: Device, handle: int) -> None:
+    def __init__(
+        self,
+        device: Device,
+        handle: int,
+        input_names: Sequence[str] | None = None,
+        output_names: Sequence[str] | None = None,
+    ) -> None:
         lib = library()
         self.device = device
         self._handle = handle
         finalizer = weakref.finalize(self, lib.fuseline_callable_release, handle)
         finalizer.atexit = False
         self.inputs: tuple[Signature, ...] = self._signatures(
-            lib.fuseline_callable_input_count(handle), lib.fuseline_callable_input
+            lib.fuseline_callable_input_count(handle), lib.fuseline_callable_input, input_names
         )
         self.outputs: tuple[Signature, ...] = self._signatures(
-            lib.fuseline_callable_output_count(handle), lib.fuseline_callable_output
+            lib.fuseline_callable_output_count(handle), lib.fuseline_callable_output, output_names
         )
         self.arena_bytes: int = lib.fuseline_callable_arena_bytes(handle)
         """What temporaries take; who gives no arena uses one that the callable keeps for each stream."""
@@ -327,14 +339,14 @@ class Launcher:
     def _mismatch(name: str, message: str) -> InvalidArgumentError:
         return InvalidArgumentError(f"'{name}' {message}", reason="TENSOR_MISMATCH", subject=name)
 
-    def _signatures(self, count: int, get: Callable[..., int]) -> tuple[Signature, ...]:
+    def _signatures(self, count: int, get: Callable[..., int], names: Sequence[str] | None) -> tuple[Signature, ...]:
         found = []
         for i in range(count):
             info = _TensorInfo(struct_size=ctypes.sizeof(_TensorInfo))
             _check(get(self._handle, i, ctypes.addressof(info)))
             found.append(
                 Signature(
-                    info.name.decode(),
+                    names[i] if names is not None and len(names) == count else info.name.decode(),
                     DType.from_number(info.dtype),
                     tuple(info.shape[: info.rank]),
                     tuple(info.strides[: info.rank]),
