@@ -41,7 +41,8 @@ struct CheckCounts {
 };
 
 // The first mismatch. Pointwise graphs of f32 and f64, and under numerics = eager all graphs, must give the same bits
-// on `cpu` and `cpu_unfused` (and so on), whatever the distance from the reference.
+// on `cpu` and `cpu_unfused` (and so on), whatever the distance from the reference; save where a bitcast takes a NaN
+// apart.
 std::optional<Mismatch> CheckGraph(EngineSet& engines, const Graph& graph, const std::vector<Tensor>& inputs,
                                    const CheckOptions& options, CheckCounts* counts = nullptr);
 
