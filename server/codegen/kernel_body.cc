@@ -573,6 +573,9 @@ std::vector<bool> DependsOnLoop(const KernelBody& body, int32_t var) {
   std::vector<bool> depends(body.instrs.size(), false);
   for (size_t i = 0; i < body.instrs.size(); ++i) {
     bool d = var >= 0 && IndexUses(body.instrs[i], var);
+    // Each row has a result of its own.
+    const bool result = body.instrs[i].kind == BodyInstr::Kind::kReduction;
+    d = d || (result && var >= 0 && !body.reduced[static_cast<size_t>(var)]);
     ForEachUse(body.instrs[i], [&](int32_t use) { d = d || depends[static_cast<size_t>(use)]; });
     depends[i] = d;
   }

@@ -373,16 +373,16 @@ class CudaEmitter {
     }
   }
 
-  StatementEmitter::Outside ColumnOutside() {
-    return [this](int32_t id) -> std::string {
+  // `lane`: of the value; what vector accesses use is the same for all of them.
+  StatementEmitter::Outside ColumnOutside(const std::string& lane = "lane") {
+    return [this, lane = absl::StrCat("[", lane, "]")](int32_t id) -> std::string {
       const BodyInstr& instr = body_.instrs[static_cast<size_t>(id)];
       if (instr.kind == InstrKind::kReduction) {
         const BodyReduction& r = body_.reductions[static_cast<size_t>(instr.reduction)];
-        return absl::StrCat("acc", instr.reduction, r.returns_index() && instr.scalar.index == 0 ? "_at" : "",
-                            "[lane]");
+        return absl::StrCat("acc", instr.reduction, r.returns_index() && instr.scalar.index == 0 ? "_at" : "", lane);
       }
       if (!instr.full && exported_[static_cast<size_t>(id)] && !defining_[static_cast<size_t>(id)]) {
-        return absl::StrCat(emit_.name(id), "_of[lane]");
+        return absl::StrCat(emit_.name(id), "_of", lane);
       }
       return "";
     };
@@ -464,6 +464,8 @@ class CudaEmitter {
     }
     // A vector load's guard and positions are the same for all lanes, and come before it.
     const StatementEmitter::Outside outside = k_.kind == Kind::kColumn ? ColumnOutside() : StatementEmitter::Outside();
+    const StatementEmitter::Outside of_all =
+        k_.kind == Kind::kColumn ? ColumnOutside("0") : StatementEmitter::Outside();
     std::vector<bool> done(body_.instrs.size(), false);
     for (int32_t i : instrs) {
       if (k_.vector_load[static_cast<size_t>(i)]) DefineUses(i, done);
@@ -473,9 +475,9 @@ class CudaEmitter {
       const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
       const BodyParam& p = body_.params[static_cast<size_t>(instr.param)];
       std::string load = absl::StrCat(printer_.Function("fl_load_vec"), "<", k_.lanes, ">(", p.name, " + ",
-                                      Parenthesised(emit_.Offset(instr.offset, BaseVar(), outside)), ")");
+                                      Parenthesised(emit_.Offset(instr.offset, BaseVar(), of_all)), ")");
       if (instr.scalar.args[0] >= 0)
-        load = absl::StrCat(emit_.Use(instr.scalar.args[0], outside), " ? ", load, " : ", VecType(p.dtype), "{}");
+        load = absl::StrCat(emit_.Use(instr.scalar.args[0], of_all), " ? ", load, " : ", VecType(p.dtype), "{}");
       if (kept_[static_cast<size_t>(i)]) {
         out_.Line(absl::StrCat(emit_.name(i), "_held[", in_chunk_, "] = ", load, ";"));
       } else {
@@ -549,7 +551,7 @@ class CudaEmitter {
         const std::string f = printer_.Function(
             packed ? absl::StrCat("fl_store_packed_", std::string(DTypeName(p.dtype))) : "fl_store_vec");
         out_.Line(absl::StrCat(f, "<", k_.lanes, ">(", p.name, " + ",
-                               Parenthesised(emit_.Offset(store.offset, BaseVar(), outside)), ", ", p.name,
+                               Parenthesised(emit_.Offset(store.offset, BaseVar(), of_all)), ", ", p.name,
                                packed ? "_lanes);" : "_vec);"));
       }
       if (!guard.empty()) out_.Close();
@@ -563,7 +565,7 @@ class CudaEmitter {
       if (!defining_[static_cast<size_t>(use)] || done[static_cast<size_t>(use)]) return;
       done[static_cast<size_t>(use)] = true;
       DefineUses(use, done);
-      LaneStatement(use);
+      LaneStatement(use, /*before_lanes=*/true);
     });
   }
 
@@ -594,11 +596,13 @@ class CudaEmitter {
     return same_[static_cast<size_t>(id)];
   }
 
-  void LaneStatement(int32_t i) {
+  // `before_lanes`: the value is the same for all lanes, and is computed once before them.
+  void LaneStatement(int32_t i, bool before_lanes = false) {
     const BodyInstr& instr = body_.instrs[static_cast<size_t>(i)];
     if (emit_.IsConstant(i) || instr.kind == InstrKind::kReduction) return;
-    const StatementEmitter::Outside outside = k_.kind == Kind::kColumn ? ColumnOutside() : StatementEmitter::Outside();
-    const StatementPrinter::VarName var = SameForAllLanes(i) ? BaseVar() : LaneVar();
+    const StatementEmitter::Outside outside =
+        k_.kind == Kind::kColumn ? ColumnOutside(before_lanes ? "0" : "lane") : StatementEmitter::Outside();
+    const StatementPrinter::VarName var = before_lanes || SameForAllLanes(i) ? BaseVar() : LaneVar();
     if (instr.kind == InstrKind::kLoad) {
       if (k_.vector_load[static_cast<size_t>(i)]) {
         const std::string from = kept_[static_cast<size_t>(i)] ? absl::StrCat("_held[", in_chunk_, "]") : "_vec";
@@ -609,11 +613,13 @@ class CudaEmitter {
     } else {
       out_.Line(emit_.Define(i, var, outside));
     }
+    const std::string each = before_lanes ? absl::StrCat("for (int lane = 0; lane < ", k_.lanes, "; ++lane) ") : "";
     if (kept_[static_cast<size_t>(i)] && !(instr.kind == InstrKind::kLoad && k_.vector_load[static_cast<size_t>(i)])) {
-      out_.Line(absl::StrCat(emit_.name(i), "_held[", in_chunk_, "][", k_.lanes > 1 ? "lane" : "0",
+      out_.Line(absl::StrCat(each, emit_.name(i), "_held[", in_chunk_, "][", k_.lanes > 1 ? "lane" : "0",
                              "] = ", emit_.name(i), ";"));
     }
-    if (exported_[static_cast<size_t>(i)]) out_.Line(absl::StrCat(emit_.name(i), "_of[lane] = ", emit_.name(i), ";"));
+    if (exported_[static_cast<size_t>(i)])
+      out_.Line(absl::StrCat(each, emit_.name(i), "_of[lane] = ", emit_.name(i), ";"));
   }
 
   const ScheduledKernel& k_;
