@@ -5,7 +5,8 @@
   _ops.json              the op table, by `fuseline --json ops`: $FUSELINE_CLI, else a build tree's, else left out
   libfuseline_launch.so  local launch: $FUSELINE_LAUNCH_LIBRARY, else a build tree's, else left out
 
-A build tree is build/ or build/* of the project, save those with sanitizers; the newest that has the file counts. setup.py calls this for wheels;
+A build tree is build/ or build/* of the project, save those with sanitizers; the newest that has the file counts.
+setup.py calls this for wheels;
 
     package_resources.py FOLDER
 
