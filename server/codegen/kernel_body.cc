@@ -569,17 +569,58 @@ bool SameForLanes(const IndexExpr& e, int32_t var, int64_t lanes) {
   return true;
 }
 
-std::vector<bool> DependsOnLoop(const KernelBody& body, int32_t var) {
-  std::vector<bool> depends(body.instrs.size(), false);
-  for (size_t i = 0; i < body.instrs.size(); ++i) {
-    bool d = var >= 0 && IndexUses(body.instrs[i], var);
-    // Each row has a result of its own.
-    const bool result = body.instrs[i].kind == BodyInstr::Kind::kReduction;
-    d = d || (result && var >= 0 && !body.reduced[static_cast<size_t>(var)]);
-    ForEachUse(body.instrs[i], [&](int32_t use) { d = d || depends[static_cast<size_t>(use)]; });
-    depends[i] = d;
+bool SameForLanes(const IndexBound& bound, int32_t var, int64_t lanes, absl::Span<const int64_t> extents) {
+  if (SameForLanes(bound.value, var, lanes)) return true;
+  // The value is a multiple of `step`, plus the constant, plus `stride` for each lane.
+  int64_t step = 0;
+  int64_t stride = 0;
+  for (const IndexExpr::Term& t : bound.value.terms()) {
+    const bool own = t.kind == IndexExpr::Term::Kind::kVar && t.var == var;
+    if (!own && t.operand != nullptr && !SameForLanes(*t.operand, var, lanes)) return false;
+    if (own) stride = t.coefficient;
+    step = std::gcd(step, own ? t.coefficient * lanes : t.coefficient);
   }
-  return depends;
+  const int64_t reach = stride * (lanes - 1);
+  if (stride <= 0 || reach >= step) return false;
+  // A limit separates lanes only where it falls between the first and the last of them.
+  const auto separates = [&](int64_t limit) {
+    const int64_t at = ((limit - bound.value.constant()) % step + step) % step;
+    return at > 0 && at <= reach;
+  };
+  const lowering::IndexRange range = lowering::RangeOf(bound.value, extents);
+  return (range.low >= bound.low || !separates(bound.low)) && (range.high < bound.high || !separates(bound.high));
+}
+
+bool SameForLanes(const BodyInstr& instr, int32_t var, int64_t lanes, absl::Span<const int64_t> extents) {
+  return SameForLanes(instr.offset, var, lanes) &&
+         std::all_of(instr.bounds.begin(), instr.bounds.end(),
+                     [&](const IndexBound& b) { return SameForLanes(b, var, lanes, extents); });
+}
+
+namespace {
+
+// By instruction: whether it, or what it is computed from, differs along the loop; `own` says so of its indices.
+std::vector<bool> Differs(const KernelBody& body, int32_t var, absl::FunctionRef<bool(const BodyInstr&)> own) {
+  std::vector<bool> out(body.instrs.size(), false);
+  if (var < 0) return out;
+  for (size_t i = 0; i < body.instrs.size(); ++i) {
+    // Each row has a result of its own.
+    const bool result = body.instrs[i].kind == BodyInstr::Kind::kReduction && !body.reduced[static_cast<size_t>(var)];
+    bool d = result || own(body.instrs[i]);
+    ForEachUse(body.instrs[i], [&](int32_t use) { d = d || out[static_cast<size_t>(use)]; });
+    out[i] = d;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<bool> DependsOnLoop(const KernelBody& body, int32_t var) {
+  return Differs(body, var, [&](const BodyInstr& instr) { return IndexUses(instr, var); });
+}
+
+std::vector<bool> DiffersBetweenLanes(const KernelBody& body, int32_t var, int64_t lanes) {
+  return Differs(body, var, [&](const BodyInstr& instr) { return !SameForLanes(instr, var, lanes, body.extents); });
 }
 
 void AssignPasses(KernelBody& body) {

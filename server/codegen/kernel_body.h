@@ -118,6 +118,12 @@ bool IndexUses(const BodyInstr& instr, int32_t var);
 // Whether the value is the same for `lanes` neighbours of the loop variable, the first of which is a multiple of
 // `lanes`.
 bool SameForLanes(const IndexExpr& e, int32_t var, int64_t lanes);
+// Likewise whether it is within the bound: of a concat or a pad, where that begins at a multiple of `lanes`.
+bool SameForLanes(const lowering::IndexBound& bound, int32_t var, int64_t lanes, absl::Span<const int64_t> extents);
+// Likewise all of an instruction's index expressions.
+bool SameForLanes(const BodyInstr& instr, int32_t var, int64_t lanes, absl::Span<const int64_t> extents);
+// By instruction: whether its value may differ between such neighbours. `var` < 0: none does.
+std::vector<bool> DiffersBetweenLanes(const KernelBody& body, int32_t var, int64_t lanes);
 // For each instruction, whether it differs from one value of the loop variable to another within a pass.
 std::vector<bool> DependsOnLoop(const KernelBody& body, int32_t var);
 

@@ -576,9 +576,7 @@ class CudaEmitter {
   // Neither the instruction nor its operands differ from lane to lane, and nothing needs it in an array.
   bool SameIndexForAllLanes(const BodyInstr& instr) const {
     if (k_.kind == Kind::kColumn) return !IndexUses(instr, k_.vector_var);
-    return SameForLanes(instr.offset, k_.vector_var, k_.lanes) &&
-           std::all_of(instr.bounds.begin(), instr.bounds.end(),
-                       [&](const lowering::IndexBound& b) { return SameForLanes(b.value, k_.vector_var, k_.lanes); });
+    return SameForLanes(instr, k_.vector_var, k_.lanes, body_.extents);
   }
 
   bool SameForAllLanes(int32_t id) {

@@ -252,6 +252,8 @@ class Scheduler {
       while (lanes > 1 && (b.bound->limit % lanes != 0)) lanes /= 2;
     }
     k.lanes = static_cast<int32_t>(lanes);
+    // A guard of a concat or a pad may hold for whole vectors only.
+    if (k.kind != ScheduledKernel::Kind::kColumn) varies_ = DiffersBetweenLanes(b, k.vector_var, lanes);
     for (size_t i = 0; i < b.instrs.size(); ++i) {
       if (b.instrs[i].kind == BodyInstr::Kind::kLoad)
         k.vector_load[i] = lanes > 1 && Vectorises(k, b.instrs[i].offset, lanes) && !GuardVaries(b.instrs[i]);

@@ -106,6 +106,44 @@ TEST(KernelBodyTest, IndexIsTheSameForLanesWhereItsValuesAre) {
   }
 }
 
+// Likewise, for all limits of a few values.
+TEST(KernelBodyTest, BoundIsTheSameForLanesWhereNoLimitSeparatesThem) {
+  const std::vector<int64_t> extents = {6, 24};
+  const IndexExpr row = IndexExpr::Var(0), at = IndexExpr::Var(1);
+  const IndexExpr values[] = {at,
+                              at + IndexExpr::Const(-8),
+                              at + row * 24,
+                              at + row * 3,
+                              at * 2 + IndexExpr::Const(1),
+                              FloorDiv(at, 8, extents) * 8 + at,
+                              FloorDiv(at, 4, extents)};
+  int same = 0, aligned = 0;
+  for (const IndexExpr& value : values) {
+    for (int64_t low = -9; low <= 30; ++low) {
+      for (const int64_t high : {low + 1, low + 4, low + 11, int64_t{1000}}) {
+        const lowering::IndexBound bound = {value, low, high};
+        const auto within = [&](int64_t r, int64_t v) {
+          const int64_t x = lowering::EvaluateIndex(value, {r, v});
+          return x >= low && x < high;
+        };
+        bool holds = true;
+        for (int64_t r = 0; r < extents[0]; ++r) {
+          for (int64_t v = 0; v < extents[1]; ++v) holds = holds && within(r, v) == within(r, v / 4 * 4);
+        }
+        const bool found = SameForLanes(bound, 1, 4, extents);
+        EXPECT_TRUE(holds || !found) << value.ToString() << " in [" << low << ", " << high << ")";
+        same += found ? 1 : 0;
+        if (value == at && low % 4 == 0 && high % 4 == 0) {
+          EXPECT_TRUE(found) << low << " to " << high;
+          ++aligned;
+        }
+      }
+    }
+  }
+  EXPECT_GT(same, 100);
+  EXPECT_GT(aligned, 5);
+}
+
 TEST(KernelBodyTest, PointwiseChainsWithViews) {
   for (const char* text : {
            "graph g(x: f32[8, 12], w: f32[12], b: f32[12]) {\n  %m = mul(x, w)\n  %a = add(%m, b)\n  return %a\n}\n",
