@@ -75,7 +75,7 @@ void AddCompileFlags(CLI::App& command, CompileFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--numerics", flags.numerics,
-                  "fused: round 16-bit floats where they are stored; eager: after every op")
+                  "fused: round 16-bit floats where they are stored; eager: the bits of op-by-op execution")
       ->check(CLI::IsMember({"fused", "eager"}));
   command.add_flag("--fast-math", flags.fast_math, "allow approximate functions and contraction into fma");
   command.add_flag("--allow-tf32", flags.allow_tf32, "allow tf32 in products of f32");

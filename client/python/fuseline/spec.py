@@ -25,7 +25,7 @@ class Options:
     """How to compile. Every field is part of the fingerprint."""
 
     numerics: str = "fused"
-    """"fused": 16-bit floats are rounded where they are stored or cast; "eager": after every op."""
+    """"fused": 16-bit floats are rounded where they are stored or cast; "eager": the bits of op-by-op execution."""
     fast_math: bool = False
     allow_tf32: bool = False
     fuse: bool = True
