@@ -396,7 +396,8 @@ TEST(FuseTest, ManyGroupsTakeLinearTime) {
     // Both are larger than the caches.
     const double small = SecondsToFuse(Lower(text(10000)));
     const double large = SecondsToFuse(Lower(text(40000)));
-    EXPECT_LT(large, 8 * small + 0.05) << "10,000: " << small << " s, 40,000: " << large << " s";  // 4 if linear
+    // 4 if linear, 16 if quadratic.
+    EXPECT_LT(large, 12 * small + 0.05) << "10,000: " << small << " s, 40,000: " << large << " s";
   }
 }
 
