@@ -349,3 +349,14 @@ def test_a_server_that_is_lost_later_leaves_new_graphs_to_torch(
     assert dropped.shape == x.shape
     assert_same(result, x.t().cos())
     assert any("compiling failed" in note for note in fuseline.torch.report().notes)
+
+
+def test_constants_of_the_function_are_moved_once(torch_server: str) -> None:
+    def function(a: Any) -> Any:
+        return a * torch.tensor([1.0, 2.0, 3.0]) + torch.tensor(0.5) + torch.tensor(2)
+
+    x = seeded(4, 3)
+    check(function, (x,), torch_server)
+    first, second = compiled(lambda a: (a * 2, torch.tensor([1.0, 2.0])), torch_server), torch.tensor([1.0, 2.0])
+    first(x)[1].add_(1)
+    assert_same(first(x)[1], second)

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: its backe
 
 from fuseline.torch.element_types import NAMES, holds, promote  # noqa: E402
 from fuseline.torch.lowering import is_dense, memory_order  # noqa: E402
-from fuseline.torch.partition import Group, make_views_outside, split  # noqa: E402
+from fuseline.torch.partition import Group, eager_module, make_views_outside, split  # noqa: E402
 from fuseline.torch.program import build_program  # noqa: E402
 
 aten = torch.ops.aten
@@ -178,3 +178,17 @@ def test_every_dtype_of_the_ir_has_a_counterpart() -> None:
     from fuseline.dtypes import DType
 
     assert set(NAMES.values()) == {dtype.value for dtype in DType}
+
+
+def test_a_constant_without_dims_is_part_of_the_group() -> None:
+    b = Builder()
+    x = b.input("x")
+    module = torch.nn.Module()
+    module.number = torch.tensor(3.0)
+    number = b.graph.get_attr("number")
+    number.meta["val"] = module.number
+    product = b.op(aten.mul.Tensor, x, number)
+    (part,) = groups(b.steps(product))
+    assert part.inputs == [x]
+    (got,) = eager_module(part)(torch.ones(2))
+    assert torch.equal(got, torch.full((2,), 3.0))

@@ -21,6 +21,7 @@ import torch.fx
 import fuseline
 from fuseline.errors import Error
 
+from .constants import attribute, fold_constants
 from .decompositions import decompositions
 from .groups import Refused, Settings, local_device, prepare_groups
 from .lowering import find_unsupported
@@ -118,6 +119,7 @@ def compile_graph(
     start = time.perf_counter()
     graph = module.graph
     _complete_metadata(module)
+    fold_constants(module)
     for node in dead_code(graph):
         graph.erase_node(node)
     device = _device_of(graph)
@@ -190,10 +192,7 @@ def _complete_metadata(module: torch.fx.GraphModule) -> None:
     """Constants that tracing has kept as attributes have no metadata of their own."""
     for node in module.graph.nodes:
         if node.op == "get_attr" and "val" not in node.meta:
-            value: Any = module
-            for part in str(node.target).split("."):
-                value = getattr(value, part)
-            node.meta["val"] = value
+            node.meta["val"] = attribute(module, str(node.target))
 
 
 def _tensors(node: torch.fx.Node) -> Iterator[torch.Tensor]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from .constants import is_number
 from .element_types import NAMES
 from .graph_text import GraphText, Value
 from .op_rows import find_row
@@ -97,6 +98,9 @@ class Lowering:
                 return self.values[value]
             meta = value.meta.get("val")
             if isinstance(meta, torch.Tensor):
+                if is_number(value):
+                    self.values[value] = self.add_number(meta)
+                    return self.values[value]
                 return self.add_input(value, meta)
             if isinstance(meta, (torch.SymInt, int)):
                 return self.sizes(meta)
@@ -104,6 +108,11 @@ class Lowering:
         if isinstance(value, (list, tuple)):
             return [self.argument(item) for item in value]
         return self.sizes(value)
+
+    def add_number(self, constant: torch.Tensor) -> Value:
+        """A constant of one element is part of the graph, wherever it lies."""
+        number = constant.item()
+        return self.text.emit("full", [], constant.dtype, (), shape=[], value=number, dtype=constant.dtype)
 
     def add_input(self, node: torch.fx.Node, meta: torch.Tensor) -> Value:
         reason = tensor_reason(meta, self.device)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.fx
 
+from .constants import is_number
 from .rows_views import VIEWS
 
 
@@ -127,7 +128,7 @@ def _find_ends(group: Group) -> None:
     inputs: dict[torch.fx.Node, None] = {}
     for node in group.nodes:
         for operand in node.all_input_nodes:
-            if operand not in inside:
+            if operand not in inside and not is_number(operand):
                 inputs[operand] = None
         if any(user not in inside for user in node.users):
             group.outputs.append(node)
@@ -136,15 +137,19 @@ def _find_ends(group: Group) -> None:
 
 def eager_module(group: Group) -> torch.fx.GraphModule:
     """The group as a module that torch runs op by op: for sizes or servers that can't serve it. Returns a tuple."""
-    graph = torch.fx.Graph()
+    graph, root = torch.fx.Graph(), torch.nn.Module()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in group.inputs:
         copies[node] = graph.placeholder(node.name)
     for node in group.nodes:
+        for operand in node.all_input_nodes:
+            if operand not in copies and is_number(operand):
+                setattr(root, operand.name, operand.meta["val"])
+                copies[operand] = graph.get_attr(operand.name)
         copies[node] = graph.node_copy(node, copies.__getitem__)
         without_seed(copies[node])
     graph.output(tuple(copies[n] for n in group.outputs))
-    return torch.fx.GraphModule(torch.nn.Module(), graph)
+    return torch.fx.GraphModule(root, graph)
 
 
 def without_seed(node: torch.fx.Node) -> None:

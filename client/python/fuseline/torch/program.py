@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from .constants import attribute
 from .partition import Group, Step, without_seed
 
 Runner = Callable[..., tuple[torch.Tensor, ...]]
@@ -66,7 +67,7 @@ def build_program(
     placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
     attributes = [n for n in module.graph.nodes if n.op == "get_attr"]
     for node in attributes:
-        writer.names[node] = writer.constant(_attribute(module, str(node.target)))
+        writer.names[node] = writer.constant(attribute(module, str(node.target)))
     if placeholders:
         writer.lines.append("".join(f"{writer.name(n)}, " for n in placeholders) + "= args")
     writer.lines.append("args.clear()")
@@ -101,10 +102,3 @@ def _eager_line(writer: _Writer, node: torch.fx.Node) -> str:
     if node.op != "call_function":
         raise NotImplementedError(f"{node.op} {node.target}")
     return f"{writer.name(node)} = {writer.constant(node.target)}({', '.join(args)})"
-
-
-def _attribute(module: torch.fx.GraphModule, path: str) -> Any:
-    value: Any = module
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
