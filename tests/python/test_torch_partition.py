@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: its backend is not tested")
 
+from fuseline.torch.constants import set_metadata  # noqa: E402
 from fuseline.torch.element_types import NAMES, holds, promote  # noqa: E402
 from fuseline.torch.lowering import is_dense, memory_order  # noqa: E402
 from fuseline.torch.partition import Group, eager_module, make_views_outside, split  # noqa: E402
@@ -186,9 +187,11 @@ def test_a_constant_without_dims_is_part_of_the_group() -> None:
     module = torch.nn.Module()
     module.number = torch.tensor(3.0)
     number = b.graph.get_attr("number")
-    number.meta["val"] = module.number
     product = b.op(aten.mul.Tensor, x, number)
-    (part,) = groups(b.steps(product))
+    b.graph.output(product)
+    set_metadata(torch.fx.GraphModule(module, b.graph))
+    number.meta.update(next(n for n in b.graph.nodes if n.op == "get_attr").meta)
+    (part,) = groups(split(b.graph, b.compiled))
     assert part.inputs == [x]
     (got,) = eager_module(part)(torch.ones(2))
     assert torch.equal(got, torch.full((2,), 3.0))

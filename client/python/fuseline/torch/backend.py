@@ -21,7 +21,7 @@ import torch.fx
 import fuseline
 from fuseline.errors import Error
 
-from .constants import attribute, fold_constants
+from .constants import fold_constants, set_metadata
 from .decompositions import decompositions
 from .groups import Refused, Settings, local_device, prepare_groups
 from .lowering import find_unsupported
@@ -118,7 +118,7 @@ def compile_graph(
     """Compiles one graph of AOTAutograd. The function takes its arguments in a list, which it empties."""
     start = time.perf_counter()
     graph = module.graph
-    _complete_metadata(module)
+    set_metadata(module)
     fold_constants(module)
     for node in dead_code(graph):
         graph.erase_node(node)
@@ -186,13 +186,6 @@ def _prepare(groups: list[Group], options: Options, device: torch.device | None,
 def _is_internal(node: torch.fx.Node) -> bool:
     """Made here, and not to be compiled: seeds, and twins of views."""
     return "fuseline_seeds" in node.meta or "fuseline_twin" in node.meta
-
-
-def _complete_metadata(module: torch.fx.GraphModule) -> None:
-    """Constants that tracing has kept as attributes have no metadata of their own."""
-    for node in module.graph.nodes:
-        if node.op == "get_attr" and "val" not in node.meta:
-            node.meta["val"] = attribute(module, str(node.target))
 
 
 def _tensors(node: torch.fx.Node) -> Iterator[torch.Tensor]:

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from .constants import is_number
+from .constants import is_number, value_of
 from .element_types import NAMES
 from .graph_text import GraphText, Value
 from .op_rows import find_row
@@ -99,7 +100,7 @@ class Lowering:
             meta = value.meta.get("val")
             if isinstance(meta, torch.Tensor):
                 if is_number(value):
-                    self.values[value] = self.add_number(meta)
+                    self.values[value] = self.add_number(value_of(value))
                     return self.values[value]
                 return self.add_input(value, meta)
             if isinstance(meta, (torch.SymInt, int)):
@@ -111,7 +112,8 @@ class Lowering:
 
     def add_number(self, constant: torch.Tensor) -> Value:
         """A constant of one element is part of the graph, wherever it lies."""
-        number = constant.item()
+        with unset_fake_temporarily():
+            number = constant.item()
         return self.text.emit("full", [], constant.dtype, (), shape=[], value=number, dtype=constant.dtype)
 
     def add_input(self, node: torch.fx.Node, meta: torch.Tensor) -> Value:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.fx
 
-from .constants import is_number
+from .constants import is_number, value_of
 from .rows_views import VIEWS
 
 
@@ -144,7 +144,7 @@ def eager_module(group: Group) -> torch.fx.GraphModule:
     for node in group.nodes:
         for operand in node.all_input_nodes:
             if operand not in copies and is_number(operand):
-                setattr(root, operand.name, operand.meta["val"])
+                setattr(root, operand.name, value_of(operand))
                 copies[operand] = graph.get_attr(operand.name)
         copies[node] = graph.node_copy(node, copies.__getitem__)
         without_seed(copies[node])
