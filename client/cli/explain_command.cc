@@ -1,11 +1,15 @@
 // fuseline explain GRAPH: the fusion plan, kernel by kernel, with bytes and launches before and after.
+#include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/cli/command.h"
+#include "client/cli/explain_page.h"
+#include "client/cli/file_io.h"
 #include "client/cli/json_output.h"
 #include "client/cli/text_output.h"
 #include "common/artifact/report_names.h"
@@ -21,6 +25,7 @@ struct ExplainCommandFlags {
   bool why = false;
   bool key = false;
   bool source = false;
+  bool bench = false;
   std::string html;
   CompileFlags compile;
 };
@@ -72,8 +77,6 @@ std::string ReportText(const std::string& graph_name, const CompileResult& resul
 }
 
 absl::StatusOr<int> RunExplain(const ExplainCommandFlags& flags, CommandContext& context) {
-  if (!flags.html.empty())
-    return Unimplemented("--html", "the HTML report comes later; --json has everything that it will show");
   FUSELINE_ASSIGN_OR_RETURN(const CompileSpec spec, MakeSpec(context, flags.graph, flags.compile));
   FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
   context.Progress("compiling…");
@@ -83,10 +86,26 @@ absl::StatusOr<int> RunExplain(const ExplainCommandFlags& flags, CommandContext&
     FUSELINE_ASSIGN_OR_RETURN(ExplainResult explained, backend->Explain(spec, {.key = true}));
     key = std::move(explained.key_fields);
   }
+  std::optional<BenchmarkResult> benchmark;
+  if (flags.bench) {
+    context.Progress("measuring…");
+    FUSELINE_ASSIGN_OR_RETURN(benchmark, backend->Benchmark(spec, {}));
+  }
   context.ClearProgress();
   // The artifact is any client's; people want to read their own names.
   ArtifactReport report = result.artifact->report;
   RenameReportValues(CanonicalNames(*spec.graph), report);
+  if (!flags.html.empty()) {
+    const Json data = ExplainPageData({.graph = *spec.graph,
+                                       .symbols = spec.symbols,
+                                       .summary = result.summary,
+                                       .artifact = *result.artifact,
+                                       .report = report,
+                                       .key_fields = key,
+                                       .benchmark = benchmark});
+    FUSELINE_RETURN_IF_ERROR(WriteFile(flags.html, ExplainPage(data)));
+    if (flags.html == "-") return 0;
+  }
   if (context.json()) {
     Json json = SummaryJson(result.summary);
     json["graph"] = spec.graph->name;
@@ -103,15 +122,17 @@ absl::StatusOr<int> RunExplain(const ExplainCommandFlags& flags, CommandContext&
       images.push_back(std::move(entry));
     }
     json["images"] = std::move(images);
-    if (flags.key) {
-      Json fields = Json::array();
-      for (const KeyField& f : key) fields.push_back({{"name", f.name}, {"value", f.value}, {"digest", f.digest}});
-      json["key"] = std::move(fields);
-    }
+    if (flags.key) json["key"] = KeyFieldsJson(key);
+    if (benchmark.has_value()) json["iterations_us"] = benchmark->micros;
     PrintJson(json);
     return 0;
   }
   std::cout << ReportText(spec.graph->name, result, report, flags);
+  if (benchmark.has_value()) {
+    std::vector<double> micros = benchmark->micros;
+    std::sort(micros.begin(), micros.end());
+    if (!micros.empty()) std::cout << "\ntime: " << MicrosText(micros[micros.size() / 2]) << " a run, all kernels\n";
+  }
   if (flags.key) {
     std::cout << "\nkey " << result.summary.fingerprint.ToHex() << "\n";
     for (const KeyField& f : key) std::cout << absl::StreamFormat("  %-24s %s  %s\n", f.name, f.digest, f.value);
@@ -130,7 +151,10 @@ void RegisterExplainCommand(CLI::App& app, const SetBody& set_body) {
   command->add_flag("--why", flags->why, "also what was not fused, and why");
   command->add_flag("--key", flags->key, "also the fields of the fingerprint with their digests");
   command->add_flag("--source", flags->source, "also the kernels' source");
-  command->add_option("--html", flags->html, "an HTML report (comes later)");
+  command->add_option("--html", flags->html,
+                      "FILE: also a page for a browser, with the graph before and after fusion as pictures, every "
+                      "kernel and its source; one file that needs no network; -: the page alone, on standard output");
+  command->add_flag("--bench", flags->bench, "also measure a run on the device, on random inputs");
   AddCompileFlags(*command, flags->compile);
   command->callback([=] { set_body([flags](CommandContext& context) { return RunExplain(*flags, context); }); });
 }

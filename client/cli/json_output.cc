@@ -59,6 +59,12 @@ Json ReportJson(const ArtifactReport& report) {
           {"stage_micros", std::move(stages)}};
 }
 
+Json KeyFieldsJson(const std::vector<KeyField>& fields) {
+  Json json = Json::array();
+  for (const KeyField& f : fields) json.push_back({{"name", f.name}, {"value", f.value}, {"digest", f.digest}});
+  return json;
+}
+
 Json ComparisonJson(const OutputComparison& c) {
   return {{"name", c.name},
           {"elements", c.elements},

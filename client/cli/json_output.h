@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client/cpp/client.h"
@@ -18,6 +19,7 @@ void PrintJson(const Json& json);
 Json NumberJson(double value);
 Json SummaryJson(const client::CompileSummary& summary);
 Json ReportJson(const ArtifactReport& report);
+Json KeyFieldsJson(const std::vector<KeyField>& fields);
 Json ComparisonJson(const OutputComparison& comparison);
 // Type and the first `max_values` elements.
 Json TensorJson(const std::string& name, const Tensor& tensor, int64_t max_values);

@@ -2,6 +2,7 @@
 """Makes the files of the package that come from the rest of the project.
 
   _protocol.binpb        the descriptors of proto/, by protoc: grpcio-tools', else the one on PATH
+  _explain_page.html     the page of explanations, which the command line has too
   _ops.json              the op table, by `fuseline --json ops`: $FUSELINE_CLI, else a build tree's, else left out
   libfuseline_launch.so  local launch: $FUSELINE_LAUNCH_LIBRARY, else a build tree's, else left out
 
@@ -85,6 +86,7 @@ def make_resources(package: Path) -> None:
     package.mkdir(parents=True, exist_ok=True)
     make_descriptors(package / "_protocol.binpb")
     make_op_table(package / "_ops.json")
+    shutil.copy(ROOT / "client/cli/explain_page/page.html", package / "_explain_page.html")
     library = launch_library()
     if library is not None:
         shutil.copy(library, package / LIBRARY)

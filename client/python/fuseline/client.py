@@ -149,15 +149,27 @@ class Client:
         """The fusion report. `stages`: also what each stage of the compilation made; `key`: the key's fields."""
         spec = self._spec(graph, symbols, target, options, False)
         request = protocol.message("ExplainRequest")(include_stages=stages, include_key=key)
-        response, sent = by_spec(
-            spec, self._memory, request, lambda _: self._channel.unary("Explain", request, deadline)
-        )
+        if spec.graph is not None:
+            # Sent even where its fingerprint is known: the answer has the graph's names then.
+            spec.fill_graph(request.spec)
+        else:
+            request.spec.fingerprint = spec.fingerprint
+        response = self._channel.unary("Explain", request, deadline)
+        sent = spec.graph is not None
         return Explanation(
             reports.summary_from_proto(response.summary, sent),
             reports.report_from_proto(response.report),
             {stage.name: stage.text for stage in response.stages},
             tuple(reports.KeyField(f.name, f.value, f.digest) for f in response.key_fields),
+            spec.graph,
+            lambda: self._artifact_with_source(spec, deadline),
         )
+
+    def _artifact_with_source(self, spec: Spec, deadline: float | None) -> Any:
+        """A fuseline.v1.Artifact."""
+        request = protocol.message("CompileRequest")(include_source=True)
+        response, _ = by_spec(spec, self._memory, request, lambda _: self._channel.unary("Compile", request, deadline))
+        return response.artifact
 
     # --- Running ---
 

@@ -361,7 +361,7 @@ def _string_text(value: str) -> str:
     return '"' + "".join(out).encode("latin-1").decode("utf-8") + '"'
 
 
-def _value_text(value: Any) -> str:
+def value_text(value: Any) -> str:
     if isinstance(value, DType):
         return value.value
     if isinstance(value, str):
@@ -374,7 +374,7 @@ def _value_text(value: Any) -> str:
 
 
 def _attributes_text(node: Node) -> str:
-    parts = [(name, _value_text(value)) for name, value in node.attributes.items()]
+    parts = [(name, value_text(value)) for name, value in node.attributes.items()]
     if node.data is not None:
         dtype = node.attributes.get("dtype")
         parts.append(("data", "[" + ", ".join(elements_text(dtype, node.data) if dtype is not None else ()) + "]"))

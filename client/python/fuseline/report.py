@@ -6,11 +6,15 @@ Pipeline: fuseline.v1 messages -> these -> text, HTML. Thread-safety: immutable.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuseline import protocol
 from fuseline.dtypes import DType
+
+if TYPE_CHECKING:
+    from fuseline.graph import Graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +116,10 @@ class Explanation:
     report: Report
     stages: Mapping[str, str]  # "graph", "canonical", "loops", "fusion", "plan", "source", where asked for
     key_fields: tuple[KeyField, ...]
+    graph: Graph | None = dataclasses.field(default=None, repr=False, compare=False)
+    """What was explained; None: a fingerprint."""
+    fetch_artifact: Callable[[], Any] | None = dataclasses.field(default=None, repr=False, compare=False)
+    """Gives the fuseline.v1.Artifact with source, or None; asked by html() alone, since it costs a call."""
 
     def __str__(self) -> str:
         parts = [str(self.report)]
@@ -120,9 +128,27 @@ class Explanation:
             parts.append("\n".join(f"{field.name} = {field.value} ({field.digest})" for field in self.key_fields))
         return "\n".join(parts)
 
+    def html(self) -> str:
+        """One page for a browser, that needs no network: the graph before and after fusion, kernels and their source.
+
+        Asks the server for the source. Raises FailedPreconditionError where the package was built without the page.
+        """
+        from fuseline import explain_page
+
+        return explain_page.page(self)
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes html() to a file."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.html())
+
     def _repr_html_(self) -> str:
-        if html_page is not None:
-            return html_page(self)
+        from fuseline import explain_page
+
+        # Where scripts are not run (a notebook that is not trusted, a preview) the tables alone are seen.
+        return self._tables() + explain_page.frame(self)
+
+    def _tables(self) -> str:
         import html
 
         stages = "".join(
@@ -130,10 +156,6 @@ class Explanation:
             for name, text in self.stages.items()
         )
         return self.report._repr_html_() + stages
-
-
-html_page: Callable[[Explanation], str] | None = None
-"""Where set, it makes the HTML of explanations."""
 
 
 @dataclasses.dataclass(frozen=True)
