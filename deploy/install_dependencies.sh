@@ -8,6 +8,7 @@
 # FUSELINE_SKIP_NVRTC=1: does not look for NVRTC.
 # FUSELINE_TEST_PYTHON=1: also fetches the Python packages that some tests need from PyPI, into .cache/test_python; where that can't be
 # reached, those tests are skipped.
+# FUSELINE_TEST_BROWSER=1: also installs Chromium, for the test of the page of `explain --html`; where it can't be, that test is skipped.
 # Returns 0, or 1 where Debian packages are missing and can't be installed.
 
 fuseline_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -123,6 +124,14 @@ fuseline_install_nvrtc() {
   export FUSELINE_NVRTC_DIR
 }
 
+fuseline_install_browser() {
+  ! command -v chromium >/dev/null 2>&1 || return 0
+  command -v apt-get >/dev/null 2>&1 || return 0
+  echo "installing Chromium for tests"
+  fuseline_apt_install chromium || echo "it could not be installed: the tests that need it are skipped" >&2
+}
+
 fuseline_install_packages || return 1 2>/dev/null || exit 1
 if [ "${FUSELINE_SKIP_NVRTC:-0}" != 1 ]; then fuseline_install_nvrtc; fi
 if [ "${FUSELINE_TEST_PYTHON:-0}" = 1 ]; then fuseline_install_test_python; fi
+if [ "${FUSELINE_TEST_BROWSER:-0}" = 1 ]; then fuseline_install_browser; fi

@@ -14,7 +14,12 @@ import fuseline.report
 import numpy as np
 import pytest
 
-TEXT = "graph g(x: f32[n, 4]) { %t = mul(x, 2.0) %s = sum(%t) {dims = [-1]} %v = reshape(%s) {shape = [1, -1]} return y = %v }"
+TEXT = """graph g(x: f32[n, 4]) {
+  %t = mul(x, 2.0)
+  %s = sum(%t) {dims = [-1]}
+  %v = reshape(%s) {shape = [1, -1]}
+  return y = %v
+}"""
 
 
 def data_of(page: str) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 
     explain_page_test.py --template PAGE_HTML [--cli FUSELINE] [--keep FOLDER]
 
-Checks: no error and no message in the console, no request to anything, kernels open and close by mouse and keyboard, the list is paged and
-links choose kernels, names and sources with markup stay text, 10,000 ops open in time. Without Chromium it is skipped (77).
+Checks: no error and no message in the console, no request to anything, kernels open and close by mouse and keyboard,
+links choose kernels, names and sources with markup stay text, 10,000 ops open in time. Skipped (77) without Chromium.
 `--keep`: pages and screenshots stay there.
 """
 
@@ -23,7 +23,14 @@ from pathlib import Path
 from typing import Any
 
 SKIPPED = 77
-MOST_SECONDS = 10.0  # to open 10,000 ops, start of the tab included; 3 s are wanted, on a machine that does nothing else
+MOST_SECONDS = (
+    10.0  # to open 10,000 ops, start of the tab included; 3 s are wanted, on a machine that does nothing else
+)
+SOURCE = """extern "C" __global__ void kernel(const float* a, float* b) {
+  // adds 1
+  b[threadIdx.x] = a[threadIdx.x] + 1.0f;
+}
+"""
 HOSTILE = "</script><img src=x onerror=alert(1)><!--"
 
 
@@ -116,12 +123,22 @@ class Browser:
         found = []
         for event in self.events:
             method, parameters = event.get("method"), event.get("params", {})
-            if method in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded", "Page.javascriptDialogOpening"):
+            if method in (
+                "Runtime.consoleAPICalled",
+                "Runtime.exceptionThrown",
+                "Log.entryAdded",
+                "Page.javascriptDialogOpening",
+            ):
                 found.append(f"{method}: {json.dumps(parameters)[:400]}")
-            if method == "Network.requestWillBeSent" and not parameters["request"]["url"].startswith(("file:", "data:")):
+            if method == "Network.requestWillBeSent" and not parameters["request"]["url"].startswith(
+                ("file:", "data:")
+            ):
                 found.append(f"request: {parameters['request']['url'][:200]}")
-        files = {e["params"]["request"]["url"].split("#")[0] for e in self.events
-                 if e.get("method") == "Network.requestWillBeSent" and e["params"]["request"]["url"].startswith("file:")}
+        files = {
+            e["params"]["request"]["url"].split("#")[0]
+            for e in self.events
+            if e.get("method") == "Network.requestWillBeSent" and e["params"]["request"]["url"].startswith("file:")
+        }
         if len(files) > 1:
             found.append(f"more than one file: {sorted(files)}")
         return found
@@ -137,7 +154,7 @@ def page_of(template: str, data: dict[str, Any]) -> str:
 
 
 def synthetic(count: int, ops_of_kernel: int, name: str = "synthetic") -> dict[str, Any]:
-    """A graph of `count` ops, a kernel for each `ops_of_kernel` of them; each kernel also reads one some way before it."""
+    """A graph of `count` ops, a kernel for each `ops_of_kernel` of them; each also reads one some way before it."""
     nodes: list[Any] = []
     kernels: list[dict[str, Any]] = []
     buffers: list[Any] = [["input", 0, 4096]]
@@ -152,26 +169,57 @@ def synthetic(count: int, ops_of_kernel: int, name: str = "synthetic") -> dict[s
         nodes.append([kinds[i % 5], operands, [[f"t{i}", "f32[8, 128]"]], ""])
     for k in range((count + ops_of_kernel - 1) // ops_of_kernel):
         ops = [f"{nodes[i][0]} %t{i}" for i in range(k * ops_of_kernel, min(count, (k + 1) * ops_of_kernel))]
-        kernels.append({
-            "name": f"fuseline_pointwise_mul_add_{k}", "kind": "pointwise", "schedule": "vec4", "ops": ops,
-            "tensors_read": 2, "tensors_written": 1, "bytes_read": 8192, "bytes_written": 4096,
-            "unfused_kernels": len(ops), "unfused_transfers": 2 * len(ops), "unfused_bytes": 8192 * len(ops)})  # fmt: skip
+        kernels.append(
+            {
+                "name": f"fuseline_pointwise_mul_add_{k}",
+                "kind": "pointwise",
+                "schedule": "vec4",
+                "ops": ops,
+                "tensors_read": 2,
+                "tensors_written": 1,
+                "bytes_read": 8192,
+                "bytes_written": 4096,
+                "unfused_kernels": len(ops),
+                "unfused_transfers": 2 * len(ops),
+                "unfused_bytes": 8192 * len(ops),
+            }
+        )
         buffers.append(["temporary", 0, 4096])
         launches.append({"image": 0, "buffers": sorted({max(0, k - k % 7), k, k + 1})})
     buffers[-1][0] = "output"
     report = {
-        "kernels_before": count, "kernels_after": len(kernels), "transfers_before": 2 * count, "transfers_after": 3 * len(kernels),
-        "bytes_before": 8192 * count, "bytes_after": 12288 * len(kernels), "intermediates_removed": count - len(kernels),
-        "kernels": kernels, "stage_micros": {"lower": 120, "compile": 81000},
-        "refusals": [{"producer": f"%t{i}", "consumer": f"%t{i + 1}", "reason": "for a reason"}
-                     for i in range(ops_of_kernel - 1, count - 1, ops_of_kernel)]}  # fmt: skip
-    source = 'extern "C" __global__ void kernel(const float* a, float* b) {\n  // adds 1\n  b[threadIdx.x] = a[threadIdx.x] + 1.0f;\n}\n'
+        "kernels_before": count,
+        "kernels_after": len(kernels),
+        "transfers_before": 2 * count,
+        "transfers_after": 3 * len(kernels),
+        "bytes_before": 8192 * count,
+        "bytes_after": 12288 * len(kernels),
+        "intermediates_removed": count - len(kernels),
+        "kernels": kernels,
+        "stage_micros": {"lower": 120, "compile": 81000},
+        "refusals": [
+            {"producer": f"%t{i}", "consumer": f"%t{i + 1}", "reason": "for a reason"}
+            for i in range(ops_of_kernel - 1, count - 1, ops_of_kernel)
+        ],
+    }
+    image = {
+        "name": kernels[0]["name"],
+        "source": SOURCE,
+        "registers": 32,
+        "shared_bytes": 0,
+        "spill_store_bytes": 0,
+        "spill_load_bytes": 0,
+    }
     return {
         "summary": {"fingerprint": "0" * 64, "target": "cuda:sm_90", "outcome": "miss", "compile_ms": 1, "build_ms": 1},
         "graph": {"name": name, "inputs": [["x", "f32[8, 128]"]], "nodes": nodes, "outputs": [["y", f"%t{count - 1}"]]},
-        "report": report, "plan": {"buffers": buffers, "launches": launches}, "benchmark": None, "stages": {}, "key": [],
-        "images": [{"name": kernels[0]["name"], "source": source, "registers": 32, "shared_bytes": 0,
-                    "spill_store_bytes": 0, "spill_load_bytes": 0}]}  # fmt: skip
+        "report": report,
+        "plan": {"buffers": buffers, "launches": launches},
+        "images": [image],
+        "benchmark": None,
+        "stages": {},
+        "key": [],
+    }
 
 
 class Checks:
@@ -186,7 +234,8 @@ class Checks:
 
 OPEN_BOXES = "document.querySelectorAll('#picture .node[aria-expanded=true]').length"
 OP_BOXES = "document.querySelectorAll('#picture .node[data-key^=op-]').length"
-FIRST_KERNEL = """(() => { const r = document.querySelector("#picture .node[data-key='kernel-0'] rect").getBoundingClientRect();
+FIRST_KERNEL = """(() => {
+  const r = document.querySelector("#picture .node[data-key='kernel-0'] rect").getBoundingClientRect();
   return [r.left + 12, r.top + 12]; })()"""
 
 
@@ -194,10 +243,17 @@ def check_small(browser: Browser, page: Path, checks: Checks) -> None:
     browser.open(page)
     checks.expect(browser.run(OPEN_BOXES) == 0, "all kernels are closed at first")
     browser.click(*browser.run(FIRST_KERNEL))
-    checks.expect(browser.run(OPEN_BOXES) == 1 and browser.run(OP_BOXES) == 5, "a click opens a kernel and shows its five ops")
+    checks.expect(
+        browser.run(OPEN_BOXES) == 1 and browser.run(OP_BOXES) == 5, "a click opens a kernel and shows its five ops"
+    )
     detail = browser.run("document.getElementById('detail').textContent")
-    checks.expect("Kernel 0" in detail and "threadIdx" in detail and "5 before, 1 after" in detail, f"its facts and source: {detail}")
-    checks.expect(browser.run("document.querySelectorAll('#detail pre .keyword').length") >= 4, "its source is highlighted")
+    checks.expect(
+        "Kernel 0" in detail and "threadIdx" in detail and "5 before, 1 after" in detail,
+        f"its facts and source: {detail}",
+    )
+    checks.expect(
+        browser.run("document.querySelectorAll('#detail pre .keyword').length") >= 4, "its source is highlighted"
+    )
     browser.press("Enter", 13, "\r")
     checks.expect(browser.run(OPEN_BOXES) == 0, "it has the focus then, and Enter closes it")
     browser.run("document.querySelector(\"#picture .node[data-key='kernel-1']\").focus()")
@@ -218,12 +274,41 @@ def check_small(browser: Browser, page: Path, checks: Checks) -> None:
     browser.run("document.querySelectorAll('#rows a')[2].click()")
     browser.settle()
     where = browser.run("[location.hash, document.querySelector('#detail h2').textContent]")
-    checks.expect(where[0] == "#kernel-2" and where[1].startswith("Kernel 2:"), f"a link of the list chooses its kernel: {where}")
+    checks.expect(
+        where[0] == "#kernel-2" and where[1].startswith("Kernel 2:"), f"a link of the list chooses its kernel: {where}"
+    )
     browser.run("const f = document.getElementById('filter'); f.value = '%t7'; f.dispatchEvent(new Event('input'))")
     checks.expect(browser.run("document.querySelectorAll('#rows tr').length") == 1, "the filter finds a value")
     browser.run("document.querySelectorAll('#more details').forEach((d) => { d.open = true; })")
     browser.settle()
     checks.expect(browser.run("document.querySelectorAll('#more tbody tr').length") >= 4, "the folded lists open")
+    checks.expect(not browser.complaints(), f"nothing in the console, no request: {browser.complaints()}")
+
+
+def in_place_data() -> dict[str, Any]:
+    """Kernel 1 writes into what it reads, and kernel 2 has more ops than its report names."""
+    data = synthetic(100, 5)
+    kernels = [{**kernel, "tensors_read": 1} for kernel in data["report"]["kernels"][:3]]
+    kernels[2]["ops"] = [f"mul %t{i}" for i in range(10, 74)] + ["and 26 more"]
+    data["report"]["kernels"] = kernels
+    data["plan"] = {
+        "buffers": [["input", 0, 64], ["temporary", 0, 64], ["checks", 0, 16], ["output", 0, 64]],
+        "launches": [{"image": 0, "buffers": [0, 1]}, {"image": 0, "buffers": [1]}, {"image": 0, "buffers": [1, 2, 3]}],
+    }
+    return data
+
+
+def check_in_place(browser: Browser, page: Path, checks: Checks) -> None:
+    browser.open(page)
+    browser.run("document.querySelectorAll('#rows a')[2].click()")
+    links = browser.run("[...document.querySelectorAll('#detail dd a')].map((a) => a.textContent)")
+    checks.expect(links == ["kernel 1"], f"what was written last is what is read: {links}")
+    browser.run("document.querySelectorAll('#rows a')[1].click()")
+    links = browser.run("[...document.querySelectorAll('#detail dd a')].map((a) => a.textContent)")
+    checks.expect(links == ["kernel 0", "kernel 2"], f"a kernel that writes in place reads too: {links}")
+    checks.expect("90 ops" in browser.run("document.getElementById('picture').textContent"), "all ops are counted")
+    title = browser.run("document.getElementById('subtitle').textContent")
+    checks.expect("without a kernel" not in title, f"ops that no report names are with their neighbours: {title}")
     checks.expect(not browser.complaints(), f"nothing in the console, no request: {browser.complaints()}")
 
 
@@ -234,7 +319,9 @@ def check_hostile(browser: Browser, page: Path, checks: Checks) -> None:
     browser.run("document.querySelectorAll('#more details').forEach((d) => { d.open = true; })")
     browser.settle()
     checks.expect(browser.run("document.images.length") == 0, "markup in names and sources makes no element")
-    checks.expect(HOSTILE in browser.run("document.querySelector('#detail pre').textContent"), "sources are shown as they are")
+    checks.expect(
+        HOSTILE in browser.run("document.querySelector('#detail pre').textContent"), "sources are shown as they are"
+    )
     checks.expect(HOSTILE in browser.run("document.querySelector('h1').textContent"), "names are shown as they are")
     checks.expect(not browser.complaints(), f"nothing in the console, no request: {browser.complaints()}")
 
@@ -248,7 +335,9 @@ def check_large(browser: Browser, page: Path, checks: Checks, what: str) -> None
     browser.run("document.getElementById('show-before').click()")
     browser.settle()
     print(f"{what}: drawn before fusion in {time.monotonic() - start:.2f} s", flush=True)
-    checks.expect(browser.run("document.querySelectorAll('*').length") < 6000, "what is out of sight is not in the document")
+    checks.expect(
+        browser.run("document.querySelectorAll('*').length") < 6000, "what is out of sight is not in the document"
+    )
     browser.run("document.getElementById('fit').click()")
     browser.settle()
     browser.run("document.getElementById('show-after').click()")
@@ -258,11 +347,19 @@ def check_large(browser: Browser, page: Path, checks: Checks, what: str) -> None
     checks.expect(not browser.complaints(), f"nothing in the console, no request: {browser.complaints()}")
 
 
+NORM = """graph norm(x: f32[rows, 64], w: f32[64]) {
+  %n = rms_norm(x, w) {dims = [-1]}
+  %t = permute(%n) {dims = [1, 0]}
+  %y = silu(%n)
+  %s = sum(%t) {dims = [0]}
+  return y = %y, s = %s
+}
+"""
+
+
 def cli_page(cli: str, folder: Path) -> Path:
     graph = folder / "norm.fl"
-    graph.write_text(
-        "graph norm(x: f32[rows, 64], w: f32[64]) {\n  %n = rms_norm(x, w) {dims = [-1]}\n  %t = permute(%n) {dims = [1, 0]}\n"
-        "  %y = silu(%n)\n  %s = sum(%t) {dims = [0]}\n  return y = %y, s = %s\n}\n", encoding="utf-8")  # fmt: skip
+    graph.write_text(NORM, encoding="utf-8")
     page = folder / "norm.html"
     command = [cli, "--local", "explain", str(graph), "--symbol", "rows=32", "--key", "--bench", "--html", str(page)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=120)
@@ -276,7 +373,9 @@ def check_cli_page(browser: Browser, page: Path, checks: Checks) -> None:
     detail = browser.run("document.getElementById('detail').textContent")
     checks.expect("%n: f32[32, 64] = rms_norm(x, w)" in detail, f"ops with the graph's names and types: {detail[:400]}")
     checks.expect(browser.run("document.querySelector('#detail pre').textContent.length") > 200, "the kernel's source")
-    checks.expect("a run, median of" in browser.run("document.getElementById('tiles').textContent"), "the measured time")
+    checks.expect(
+        "a run, median of" in browser.run("document.getElementById('tiles').textContent"), "the measured time"
+    )
     checks.expect(not browser.complaints(), f"nothing in the console, no request: {browser.complaints()}")
 
 
@@ -310,12 +409,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fuseline-page.", ignore_cleanup_errors=True) as scratch:
         folder = arguments.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        pages = {"small": synthetic(20, 5), "hostile": hostile_data(), "fused": synthetic(10000, 8), "unfused": synthetic(10000, 1)}
+        pages = {
+            "small": synthetic(20, 5),
+            "hostile": hostile_data(),
+            "in_place": in_place_data(),
+            "fused": synthetic(10000, 8),
+            "unfused": synthetic(10000, 1),
+        }
         for name, data in pages.items():
             (folder / f"{name}.html").write_text(page_of(template, data), encoding="utf-8")
         browser = Browser(program, os.path.join(scratch, "profile"))
         try:
             check_small(browser, folder / "small.html", checks)
+            check_in_place(browser, folder / "in_place.html", checks)
             check_hostile(browser, folder / "hostile.html", checks)
             check_large(browser, folder / "fused.html", checks, "10,000 ops in 1250 kernels")
             check_large(browser, folder / "unfused.html", checks, "10,000 ops in 10,000 kernels")

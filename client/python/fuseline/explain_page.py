@@ -1,7 +1,7 @@
 """The page that shows an explanation: the same as that of `fuseline explain --html`.
 
-Pipeline: Explanation, Graph, fuseline.v1.Artifact -> JSON (client/cli/explain_page.h describes it) -> _explain_page.html, which
-draws it. Thread-safety: pure functions. Tested by tests/python/test_explain_page.py
+Pipeline: Explanation, Graph, fuseline.v1.Artifact -> JSON (of client/cli/explain_page.h) -> _explain_page.html, a page.
+Thread-safety: pure functions. Tested by tests/python/test_explain_page.py
 """
 
 from __future__ import annotations

@@ -137,6 +137,22 @@ TEST(CliEngineTest, ExplainShowsKeyAndSource) {
     EXPECT_THAT(result.out, HasSubstr(text));
 }
 
+TEST(CliEngineTest, ExplainWritesThePageToAFileOrStandardOutput) {
+  const TemporaryFolder folder;
+  const ProgramResult both = Fuseline({"explain", kPointwise, "--html", folder.path("page.html"), "--bench"});
+  ASSERT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_THAT(both.out, HasSubstr("3 kernels -> 1"));
+  EXPECT_THAT(both.out, HasSubstr("a run, all kernels"));
+  const std::string page = folder.Read("page.html");
+  for (const char* text :
+       {"<!doctype html>", "fuseline_pointwise_mul_add_sigmoid_0", "extern \\\"C\\\"", "\"micros\":["})
+    EXPECT_THAT(page, HasSubstr(text));
+  const ProgramResult alone = Fuseline({"explain", kPointwise, "--html", "-"});
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_THAT(alone.out, ::testing::StartsWith("<!doctype html>"));
+  EXPECT_THAT(alone.out, ::testing::EndsWith("</html>\n"));
+}
+
 TEST(CliEngineTest, CompileEmitsStagesToStandardOutputAlone) {
   for (const char* what : {"source", "plan", "canonical", "loops", "fusion"}) {
     const ProgramResult result = Fuseline({"compile", kPointwise, "--emit", what});
