@@ -67,6 +67,12 @@ def test_page_is_saved_to_a_file(client: fuseline.Client, tmp_path: Path) -> Non
     assert "loops" in data["stages"] and {"name", "value", "digest"} <= data["key"][0].keys()
 
 
+def test_page_shows_a_measurement(client: fuseline.Client) -> None:
+    measured = client.benchmark(TEXT, symbols={"n": 2}, warmup=0, iterations=3)
+    data = data_of(client.explain(TEXT, symbols={"n": 2}).html(measured))
+    assert data["benchmark"]["micros"] == list(measured.micros) and data["benchmark"]["moved_bytes"] > 0
+
+
 def test_nothing_in_the_data_ends_its_script(client: fuseline.Client) -> None:
     hostile = "</script><script>alert(1)</script><!--"
     explanation = client.explain(TEXT, symbols={"n": 2}, stages=True)

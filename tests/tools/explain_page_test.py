@@ -298,6 +298,36 @@ def in_place_data() -> dict[str, Any]:
     return data
 
 
+def bare_pages() -> dict[str, dict[str, Any]]:
+    """What need not be known, left out."""
+    whole = synthetic(20, 5)
+    empty = {
+        "kernels": [],
+        "refusals": [],
+        "kernels_before": 0,
+        "kernels_after": 0,
+        "bytes_before": 0,
+        "bytes_after": 0,
+    }
+    return {
+        "no_graph": {**whole, "graph": None},
+        "no_plan": {**whole, "plan": None, "images": []},
+        "no_kernels": {**whole, "plan": {"buffers": [], "launches": []}, "report": {**whole["report"], **empty}},
+    }
+
+
+def check_bare(browser: Browser, page: Path, checks: Checks) -> None:
+    browser.open(page)
+    browser.run("document.querySelectorAll('.bar button:enabled, #rows a').forEach((b) => b.click())")
+    browser.settle()
+    kernels = browser.run("document.querySelectorAll('#rows tr').length")
+    checks.expect(kernels == (0 if page.stem == "no_kernels" else 4), f"{page.stem}: the kernels are listed")
+    if page.stem == "no_plan":
+        links = browser.run("document.querySelectorAll('#detail dd a').length")
+        checks.expect(links > 0, "the graph says which kernels read another")
+    checks.expect(not browser.complaints(), f"nothing in the console, no request: {browser.complaints()}")
+
+
 def check_in_place(browser: Browser, page: Path, checks: Checks) -> None:
     browser.open(page)
     browser.run("document.querySelectorAll('#rows a')[2].click()")
@@ -416,12 +446,15 @@ def main() -> int:
             "fused": synthetic(10000, 8),
             "unfused": synthetic(10000, 1),
         }
-        for name, data in pages.items():
+        bare = bare_pages()
+        for name, data in {**pages, **bare}.items():
             (folder / f"{name}.html").write_text(page_of(template, data), encoding="utf-8")
         browser = Browser(program, os.path.join(scratch, "profile"))
         try:
             check_small(browser, folder / "small.html", checks)
             check_in_place(browser, folder / "in_place.html", checks)
+            for name in bare:
+                check_bare(browser, folder / f"{name}.html", checks)
             check_hostile(browser, folder / "hostile.html", checks)
             check_large(browser, folder / "fused.html", checks, "10,000 ops in 1250 kernels")
             check_large(browser, folder / "unfused.html", checks, "10,000 ops in 10,000 kernels")

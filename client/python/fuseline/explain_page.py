@@ -18,7 +18,7 @@ from fuseline.graph import Graph, Node, Value
 from fuseline.graph_text import value_text
 
 if TYPE_CHECKING:
-    from fuseline.report import Explanation, Report
+    from fuseline.report import Benchmark, Explanation, Report
 
 _RESOURCE = "_explain_page.html"
 _MARKER = "@FUSELINE_EXPLAIN_DATA@"
@@ -36,14 +36,14 @@ def _template() -> tuple[str, str] | None:
     return head, tail
 
 
-def page(explanation: Explanation) -> str:
+def page(explanation: Explanation, benchmark: Benchmark | None = None) -> str:
     """Raises FailedPreconditionError where the package has no page, and what asking for the source raises."""
     template = _template()
     if template is None:
         raise FailedPreconditionError("the package was built without the page of explanations")
     artifact = explanation.fetch_artifact() if explanation.fetch_artifact is not None else None
     # Inside a script of data nothing but "<" can end it or begin a comment; JSON has it within strings alone.
-    data = json.dumps(page_data(explanation, artifact), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(page_data(explanation, artifact, benchmark), separators=(",", ":")).replace("<", "\\u003c")
     return template[0] + data + template[1]
 
 
@@ -60,7 +60,7 @@ def frame(explanation: Explanation) -> str:
     )
 
 
-def page_data(explanation: Explanation, artifact: Any) -> dict[str, Any]:
+def page_data(explanation: Explanation, artifact: Any, benchmark: Benchmark | None) -> dict[str, Any]:
     """`artifact`: a fuseline.v1.Artifact, or None."""
     summary = explanation.summary
     return {
@@ -75,7 +75,7 @@ def page_data(explanation: Explanation, artifact: Any) -> dict[str, Any]:
         "graph": None if explanation.graph is None else _graph_data(explanation.graph),
         "plan": None if artifact is None else _plan_data(artifact.plan),
         "images": [] if artifact is None else [_image_data(kernel) for kernel in artifact.kernels],
-        "benchmark": None,
+        "benchmark": None if benchmark is None else _benchmark_data(benchmark),
         "stages": dict(explanation.stages),
         "key": [dataclasses.asdict(field) for field in explanation.key_fields],
     }
@@ -94,6 +94,15 @@ def _report_data(report: Report) -> dict[str, Any]:
         "kernels": [dataclasses.asdict(kernel) for kernel in kernels],
         "refusals": [dataclasses.asdict(refusal) for refusal in report.refusals],
         "stage_micros": dict(report.stage_micros),
+    }
+
+
+def _benchmark_data(benchmark: Benchmark) -> dict[str, Any]:
+    return {
+        "micros": list(benchmark.micros),
+        "copy_bytes_per_second": benchmark.copy_bytes_per_second,
+        "moved_bytes": benchmark.moved_bytes,
+        "device_name": benchmark.device_name,
     }
 
 

@@ -128,25 +128,29 @@ class Explanation:
             parts.append("\n".join(f"{field.name} = {field.value} ({field.digest})" for field in self.key_fields))
         return "\n".join(parts)
 
-    def html(self) -> str:
+    def html(self, benchmark: Benchmark | None = None) -> str:
         """One page for a browser, that needs no network: the graph before and after fusion, kernels and their source.
 
-        Asks the server for the source. Raises FailedPreconditionError where the package was built without the page.
+        `benchmark`: a measurement of the same graph, to be shown too. Asks the server for the source. Raises
+        FailedPreconditionError where the package was built without the page.
         """
         from fuseline import explain_page
 
-        return explain_page.page(self)
+        return explain_page.page(self, benchmark)
 
-    def save_html(self, path: str | os.PathLike[str]) -> None:
+    def save_html(self, path: str | os.PathLike[str], benchmark: Benchmark | None = None) -> None:
         """Writes html() to a file."""
         with open(path, "w", encoding="utf-8") as file:
-            file.write(self.html())
+            file.write(self.html(benchmark))
 
     def _repr_html_(self) -> str:
         from fuseline import explain_page
 
-        # Where scripts are not run (a notebook that is not trusted, a preview) the tables alone are seen.
-        return self._tables() + explain_page.frame(self)
+        frame = explain_page.frame(self)
+        if not frame:
+            return self._tables()
+        # Where frames are not shown (a notebook that is not trusted, a preview) there are the tables.
+        return f"<details><summary>as tables</summary>{self._tables()}</details>{frame}"
 
     def _tables(self) -> str:
         import html
