@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,28 +33,42 @@ class Products {
   double Float(size_t k, int64_t at) const { return (*arrays_[k].f)[static_cast<size_t>(at)]; }
   uint64_t Int(size_t k, int64_t at) const { return static_cast<uint64_t>((*arrays_[k].i)[static_cast<size_t>(at)]); }
 
-  void Begin() { float_sum_ = 0, int_sum_ = 0; }
-  // Adds the product of element at[k] of each factor k; -1: a zero of padding.
-  void Add(const std::vector<int64_t>& at) {
-    if (is_float()) {
-      long double product = 1;
-      for (size_t k = 0; k < at.size(); ++k) product *= at[k] < 0 ? 0.0 : Float(k, at[k]);
-      float_sum_ += product;
-    } else {
-      uint64_t product = 1;
-      for (size_t k = 0; k < at.size(); ++k) product *= at[k] < 0 ? 0 : Int(k, at[k]);
-      int_sum_ += product;
+  // Of a sum one of the two counts, as the result's dtype says.
+  struct Sum {
+    long double f = 0;
+    uint64_t i = 0;
+  };
+  static Sum One() { return {1, 1}; }
+  static constexpr int64_t kPadding = -1;   // in place of an element: a zero
+  static constexpr int64_t kNoFactor = -2;  // nothing
+
+  void Begin() { sum_ = {}; }
+  // Adds the product of `times` and element at[k] of each factor k.
+  void Add(const std::vector<int64_t>& at, const Sum& times = One()) {
+    Sum product = times;
+    for (size_t k = 0; k < at.size(); ++k) {
+      if (at[k] == kNoFactor) continue;
+      if (is_float()) {
+        product.f *= at[k] == kPadding ? 0.0 : Float(k, at[k]);
+      } else {
+        product.i *= at[k] == kPadding ? 0 : Int(k, at[k]);
+      }
     }
+    sum_.f += product.f;
+    sum_.i += product.i;
   }
+  const Sum& sum() const { return sum_; }
   // The sum, with element `bias` of operand 2 where it is not -1, as element `to` of the result.
   void End(int64_t to, int64_t bias = -1) {
+    if (bias >= 0 && is_float()) sum_.f += static_cast<long double>(Float(2, bias));
+    if (bias >= 0 && !is_float()) sum_.i += Int(2, bias);
+    Store(to, sum_);
+  }
+  void Store(int64_t to, const Sum& sum) {
     if (is_float()) {
-      double sum = static_cast<double>(float_sum_);
-      if (bias >= 0) sum = static_cast<double>(float_sum_ + static_cast<long double>(Float(2, bias)));
-      (*result_.f)[static_cast<size_t>(to)] = context_.Round(sum);
+      (*result_.f)[static_cast<size_t>(to)] = context_.Round(static_cast<double>(sum.f));
     } else {
-      if (bias >= 0) int_sum_ += Int(2, bias);
-      (*result_.i)[static_cast<size_t>(to)] = WrapInteger(result_.dtype, static_cast<int64_t>(int_sum_));
+      (*result_.i)[static_cast<size_t>(to)] = WrapInteger(result_.dtype, static_cast<int64_t>(sum.i));
     }
   }
   bool has_bias() const { return arrays_.size() > 2; }
@@ -64,8 +79,7 @@ class Products {
   std::vector<Array> arrays_;
   std::vector<Shape> strides_;
   Array result_;
-  long double float_sum_ = 0;
-  uint64_t int_sum_ = 0;
+  Sum sum_;
 };
 
 // Calls body(position) for every position of `shape`, in row-major order.
@@ -185,30 +199,50 @@ Array Einsum(const OpContext& context, Products& products, size_t operands) {
       if (c != '.' && count == 1) right += c;
     }
   }
-  const std::vector<std::string> kept = names_of(right, most);
-  std::vector<std::string> reduced;
-  for (const auto& [name, size] : sizes) {
-    if (std::find(kept.begin(), kept.end(), name) == kept.end()) reduced.push_back(name);
-  }
-  Shape reduced_shape;
-  for (const std::string& name : reduced) reduced_shape.push_back(sizes[name]);
-  int64_t to = 0;
-  std::map<std::string, int64_t> at;
-  ForEachPosition(products.result_shape(), [&](const Shape& position) {
-    for (size_t d = 0; d < kept.size(); ++d) at[kept[d]] = position[d];
-    products.Begin();
-    ForEachPosition(reduced_shape, [&](const Shape& inner) {
-      for (size_t d = 0; d < reduced.size(); ++d) at[reduced[d]] = inner[d];
-      std::vector<int64_t> offsets(operands, 0);
-      for (size_t k = 0; k < operands; ++k) {
-        for (size_t d = 0; d < names[k].size(); ++d) {
-          if (products.shape(k)[d] != 1) offsets[k] += at[names[k][d]] * products.stride(k, d);
+  const std::vector<std::string> result_names = names_of(right, most);
+  // From left to right: a partial result has what a later operand or the result needs, and is not rounded.
+  std::vector<std::string> partial_names;
+  std::vector<Products::Sum> partial = {Products::One()};
+  for (size_t k = std::min<size_t>(1, operands - 1); k < operands; ++k) {
+    const size_t first = k == 1 ? 0 : k;
+    std::set<std::string> known(partial_names.begin(), partial_names.end());
+    for (size_t o = first; o <= k; ++o) known.insert(names[o].begin(), names[o].end());
+    std::set<std::string> needed(result_names.begin(), result_names.end());
+    for (size_t o = k + 1; o < operands; ++o) needed.insert(names[o].begin(), names[o].end());
+    std::vector<std::string> kept, reduced;
+    for (const std::string& name : known) (needed.count(name) > 0 ? kept : reduced).push_back(name);
+    if (k + 1 == operands) kept = result_names;
+    const auto shape_of = [&](const std::vector<std::string>& dims) {
+      Shape shape;
+      for (const std::string& name : dims) shape.push_back(sizes[name]);
+      return shape;
+    };
+    const Shape partial_strides = DenseStrides(shape_of(partial_names));
+    std::vector<Products::Sum> sums;
+    std::map<std::string, int64_t> at;
+    ForEachPosition(shape_of(kept), [&](const Shape& position) {
+      for (size_t d = 0; d < kept.size(); ++d) at[kept[d]] = position[d];
+      products.Begin();
+      ForEachPosition(shape_of(reduced), [&](const Shape& inner) {
+        for (size_t d = 0; d < reduced.size(); ++d) at[reduced[d]] = inner[d];
+        std::vector<int64_t> offsets(operands, Products::kNoFactor);
+        for (size_t o = first; o <= k; ++o) {
+          offsets[o] = 0;
+          for (size_t d = 0; d < names[o].size(); ++d) {
+            if (products.shape(o)[d] != 1) offsets[o] += at[names[o][d]] * products.stride(o, d);
+          }
         }
-      }
-      products.Add(offsets);
+        size_t from = 0;
+        for (size_t d = 0; d < partial_names.size(); ++d)
+          from += static_cast<size_t>(at[partial_names[d]] * partial_strides[d]);
+        products.Add(offsets, partial[from]);
+      });
+      sums.push_back(products.sum());
     });
-    products.End(to++);
-  });
+    partial_names = std::move(kept);
+    partial = std::move(sums);
+  }
+  for (size_t to = 0; to < partial.size(); ++to) products.Store(static_cast<int64_t>(to), partial[to]);
   return products.Take();
 }
 
@@ -254,7 +288,7 @@ Array Conv(const OpContext& context, Products& products, bool transposed) {
           at_x += place * products.stride(0, 2 + d);
           at_w += tap[d] * products.stride(1, 2 + d);
         }
-        products.Add({inside ? at_x : -1, at_w});
+        products.Add({inside ? at_x : Products::kPadding, at_w});
       });
     }
     products.End(to++, products.has_bias() ? position[1] : -1);

@@ -283,6 +283,16 @@ class Structure {
     const double n = static_cast<double>(std::min<int64_t>(operands_[0].size(), 4096));
     for (int64_t i = 0; i < shadows[0].size(); ++i)
       BoundSum(shadows[0], i, exact ? 0 : At(largest[0], i) - At(magnitudes[0], i), n + 16, At(magnitudes[0], i));
+    if (node_.op == "lp_pool") {
+      // Powers of small elements underflow: sums are off by up to `n` of the least number, and the root of x + e is at
+      // most the root of x and the root of e.
+      const AttrValue& p = node_.attrs.find("p")->second;
+      const double exponent =
+          std::holds_alternative<int64_t>(p) ? static_cast<double>(std::get<int64_t>(p)) : std::get<double>(p);
+      const double least = results_[0].dtype == DType::kF64 ? 0x1p-1074 : 0x1p-149;
+      const double underflow = exponent > 1 ? std::pow(n * least, 1 / exponent) : 0;
+      for (int64_t i = 0; i < shadows[0].size(); ++i) shadows[0].set_bound(i, shadows[0].bound(i) + underflow);
+    }
     return shadows;
   }
 

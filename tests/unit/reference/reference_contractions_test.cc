@@ -87,6 +87,10 @@ TEST(ReferenceContractionsTest, EinsumByHand) {
       {R"(einsum(a, b) {equation = "ij,ij->"})", {two, other}, {5 + 12 + 21 + 32}},
       {R"(einsum(a, b) {equation = "i,j->ij"})", {{"f32[2]", {1, 2}}, {"f32[2]", {3, 4}}}, {3, 4, 6, 8}},
       {R"(einsum(a, b) {equation = "...i,i->..."})", {two, {"f32[2]", {1, 10}}}, {21, 43}},
+      // j is summed before the third factor: -1 times -inf, and no 0 times -inf.
+      {R"(einsum(a, b, c) {equation = "ij,jk,kl->il"})",
+       {{"f32[1, 1]", {1}}, {"f32[2, 1]", {0, -1}}, {"f32[1, 1]", {-kInf}}},
+       {kInf}},
       {R"(einsum(a, b, a) {equation = "i,ij,j->"})", {{"f32[2]", {1, 2}}, two}, {1 + 4 + 6 + 16}},
   });
 }
