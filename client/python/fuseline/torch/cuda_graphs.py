@@ -69,6 +69,9 @@ def compile_with_cuda_graphs(
         placeholders = get_placeholder_info(graph.graph)
         tangents = count_tangents(graph) if kind == "backward" else 0
         devices = [t.device for t in _tensors(graph.graph)]
+        results = graph.graph.output_node().args[0]
+        assert isinstance(results, (list, tuple))
+        stack_traces = [r.stack_trace if isinstance(r, torch.fx.Node) else None for r in results]
         run = compiler(graph, inputs, kind=kind)
         if reason is not None:
             RECORDER.note(f"a {kind} graph is not recorded into a CUDA graph: {reason}")
@@ -86,6 +89,8 @@ def compile_with_cuda_graphs(
             device_index=devices[0].index or 0,
             is_backward=kind == "backward",
             is_inference=kind == "inference",
+            # One for each result: the trees count on them.
+            stack_traces=stack_traces,
             placeholders=placeholders,
             mutated_input_idxs=(),
         )
