@@ -90,10 +90,9 @@ class Client::Impl {
         FUSELINE_RETURN_IF_ERROR(remember());
         return false;
       }
-      // INVALID_ARGUMENT: asked again with the graph, so that the message has the user's names and not canonical ones.
-      // So is NOT_FOUND of an artifact; of a tensor it stays.
-      const bool no_artifact = absl::IsNotFound(status) && GetErrorReason(status) != ErrorReason::kHandleUnknown;
-      if (!no_artifact && !absl::IsInvalidArgument(status)) return status;
+      // Asked again with the graph where the artifact is gone, and where an input is at fault: so the message has the
+      // user's names and not canonical ones. Nothing has run by then.
+      if (!absl::IsNotFound(status) && !absl::IsInvalidArgument(status)) return status;
       request.mutable_spec()->Swap(&by_graph);
     }
     FUSELINE_RETURN_IF_ERROR(call(false));

@@ -29,7 +29,8 @@ constexpr char kCase[] = R"json({
 class WarmTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    server_ = std::make_unique<ServerProcess>(folder_.path(), std::vector<std::string>{});
+    server_ =
+        std::make_unique<ServerProcess>(folder_.path(), std::vector<std::string>{"--cache_dir", folder_.path("cache")});
     ASSERT_TRUE(server_->running()) << server_->log();
     std::filesystem::create_directories(folder_.path("graphs/deep"));
     folder_.Write("graphs/neg.fl", "graph g(x: f32[64]) {\n  %t = neg(x)\n  return y = %t\n}\n");
