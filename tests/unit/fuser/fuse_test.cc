@@ -1,12 +1,12 @@
 // Which loops share a kernel: each case is a graph and the groups that it becomes.
 #include "server/fuser/fuse.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "common/ir/canonical.h"
 #include "common/ir/text_form.h"
 #include "common/status/str_cat.h"
@@ -333,12 +333,19 @@ TEST(FuseTest, TheSamePlanComesOutEveryTime) {
 }
 
 // Seconds to fuse, measured twice, the better one.
+// Of the processor, which other programs do not lengthen as they do the clock's.
+double ThreadSeconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 double SecondsToFuse(const LoopProgram& loops) {
   double best = 1e9;
   for (int i = 0; i < 2; ++i) {
-    const absl::Time start = absl::Now();
+    const double start = ThreadSeconds();
     FuseFor(loops);
-    best = std::min(best, absl::ToDoubleSeconds(absl::Now() - start));
+    best = std::min(best, ThreadSeconds() - start);
   }
   return best;
 }
@@ -397,7 +404,7 @@ TEST(FuseTest, ManyGroupsTakeLinearTime) {
     const double small = SecondsToFuse(Lower(text(10000)));
     const double large = SecondsToFuse(Lower(text(40000)));
     // 4 if linear, 16 if quadratic.
-    EXPECT_LT(large, 12 * small + 0.05) << "10,000: " << small << " s, 40,000: " << large << " s";
+    EXPECT_LT(large, 8 * small + 0.05) << "10,000: " << small << " s, 40,000: " << large << " s";
   }
 }
 
