@@ -91,7 +91,8 @@ TEST_F(WarmTest, LockFileSaysWhatIsRunAndIsChecked) {
   EXPECT_EQ(entries[1]["graph"], "deep/rows.fl");
   EXPECT_EQ(entries[1]["symbols"]["rows"], 16);
   // A build anew gives the same bytes.
-  for (const Json& again : WarmJson({folder_.path("graphs"), "--symbol", "rows=16", "--no-cache"})["graphs"]) {
+  const Json anew = WarmJson({folder_.path("graphs"), "--symbol", "rows=16", "--no-cache"});
+  for (const Json& again : anew["graphs"]) {
     bool found = false;
     for (const Json& entry : entries) found = found || entry["artifact_sha256"] == again["artifact_sha256"];
     EXPECT_TRUE(found) << again;
