@@ -25,6 +25,9 @@ using lowering::Unflatten;
 
 // Longer kernels gain nothing (nothing more is shared) and their compile time grows faster than their length.
 constexpr size_t kMaxNodesInGroup = 256;
+// Reductions of one kernel that wait for each other: each is one more pass over the rows and one more copy of the loops
+// in the source, so that the compiler's time grows much faster than what a kernel more costs.
+constexpr int32_t kMaxDependentReductions = 8;
 // Pointer arguments of one kernel; also bounds the registers that addresses take.
 constexpr size_t kMaxTensorsOfGroup = 48;
 // How many of the newest groups that read the same tensor are tried as siblings.
@@ -95,7 +98,7 @@ class Fuser {
       : program_(program),
         options_(options),
         group_of_(program.nodes.size(), -1),
-        after_reduction_(program.nodes.size(), false),
+        reductions_before_(program.nodes.size(), 0),
         outside_uses_(program.tensors.size(), 0),
         private_cost_(program.nodes.size(), 0),
         divisions_(program.nodes.size(), 0) {
@@ -311,16 +314,15 @@ class Fuser {
   void AddMember(LoopNodeId v, int32_t g) {
     OpenGroup& group = groups_[static_cast<size_t>(g)];
     group.is_contraction = group.is_contraction || GoesByTiles(node(v));
+    reductions_before_[static_cast<size_t>(v)] = ReductionsBefore(v, g);
     group_of_[static_cast<size_t>(v)] = g;
     group.nodes.push_back(v);
-    bool after = false;
     int64_t cost = BodyCost(node(v)) + 1;
     int32_t divisions = 0;
     for (const LoopInput& in : node(v).inputs) {
       if (!in.reads_tensor()) continue;
       if (GroupOfTensor(in.tensor) == g) {
         const LoopNodeId u = tensor(in.tensor).producer;
-        after = after || node(u).is_reduction() || after_reduction_[static_cast<size_t>(u)];
         if (--outside_uses_[static_cast<size_t>(in.tensor)] == 0) --group.open_tensors;
         cost = std::min<int64_t>(cost + private_cost_[static_cast<size_t>(u)], 1 << 20);
         divisions = std::max(divisions, divisions_[static_cast<size_t>(u)] + (HasDivision(in) ? 1 : 0));
@@ -330,10 +332,20 @@ class Fuser {
         if (readers.empty() || readers.back() != g) readers.push_back(g);
       }
     }
-    after_reduction_[static_cast<size_t>(v)] = after;
     private_cost_[static_cast<size_t>(v)] = cost;
     divisions_[static_cast<size_t>(v)] = divisions;
     if (outside_uses_[static_cast<size_t>(node(v).tensor)] > 0) ++group.open_tensors;
+  }
+
+  // The longest chain of g's reductions that v depends on, each by way of the one before.
+  int32_t ReductionsBefore(LoopNodeId v, int32_t g) const {
+    int32_t before = 0;
+    for (const LoopInput& in : node(v).inputs) {
+      if (GroupOfTensor(in.tensor) != g) continue;
+      const LoopNodeId u = tensor(in.tensor).producer;
+      before = std::max(before, reductions_before_[static_cast<size_t>(u)] + (node(u).is_reduction() ? 1 : 0));
+    }
+    return before;
   }
 
   // How v would stand to a group's loops.
@@ -376,6 +388,8 @@ class Fuser {
     const LoopNode& n = node(v);
     if (group.is_contraction || (group.is_reduction && GoesByTiles(n)))
       return Refuse(reason, "a contraction shares its loops with no other reduction");
+    if (ReductionsBefore(v, g) >= kMaxDependentReductions)
+      return Refuse(reason, "the kernel has as many reductions, one after the other, as it may have");
     if (ElementCount(n.domain) == group.count && group.count != 0) {
       const bool same =
           group.is_reduction && CollapseRows(n.domain, n.reduced) == CollapseRows(group.domain, group.reduced);
@@ -419,7 +433,7 @@ class Fuser {
       const LoopTensor& t = tensor(in.tensor);
       const bool row_member = group.is_reduction && t.element_count() == group.rows;
       const bool full_member = t.element_count() == group.count && !node(u).is_reduction();
-      const bool dependent = node(u).is_reduction() || after_reduction_[static_cast<size_t>(u)];
+      const bool dependent = node(u).is_reduction() || reductions_before_[static_cast<size_t>(u)] > 0;
       if (group.split && dependent && level == Level::kFull) {
         return Refuse(reason,
                       "the reduction is split over several blocks: its result is known only in the next kernel");
@@ -512,10 +526,10 @@ class Fuser {
   int64_t first_order_ = 0;
   int64_t last_order_ = 0;
   std::vector<int32_t> group_of_;
-  std::vector<bool> after_reduction_;  // depends on a reduction of its own group
-  std::vector<int64_t> outside_uses_;  // readers of a tensor outside its producer's group, and 1 if it is returned
-  std::vector<int64_t> private_cost_;  // operations to compute a node from what its group reads (an upper bound)
-  std::vector<int32_t> divisions_;     // accesses through divisions, one behind the other, within the group
+  std::vector<int32_t> reductions_before_;  // of its own group, one after the other, that a node depends on
+  std::vector<int64_t> outside_uses_;       // readers of a tensor outside its producer's group, and 1 if it is returned
+  std::vector<int64_t> private_cost_;       // operations to compute a node from what its group reads (an upper bound)
+  std::vector<int32_t> divisions_;          // accesses through divisions, one behind the other, within the group
   absl::flat_hash_map<TensorId, std::vector<int32_t>> readers_;
   std::vector<FusionRefusalNote> refusals_;
 };

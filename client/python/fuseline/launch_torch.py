@@ -1,12 +1,15 @@
 """Launchers on PyTorch's tensors: on the caller's stream, with outputs from PyTorch's allocator, and little per call.
 
-Imported only where PyTorch is. Pipeline: Launcher -> torch_call -> tensors in, tensors out. Thread-safety: thread-safe.
-Tested by tests/python/test_launch_torch.py
+Imported only where PyTorch is. Pipeline: Launcher -> make_run, torch_call -> tensors in, tensors out. Thread-safety:
+thread-safe. Tested by tests/python/test_launch_torch.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +17,7 @@ import torch
 from fuseline.dtypes import DType
 from fuseline.errors import InvalidArgumentError
 from fuseline.graph import dense_strides
+from fuseline.launch import _last_error as last_error
 
 if TYPE_CHECKING:
     from fuseline.launch import Launcher
@@ -33,6 +37,138 @@ def torch_dtype(dtype: DType) -> Any:
 def current_stream(ordinal: int) -> int:
     """PyTorch's current stream on a device, as a number."""
     return int(torch.cuda.current_stream(ordinal).cuda_stream)
+
+
+@dataclass(slots=True)
+class OutputLayout:
+    """How torch sees an output of a group. The group writes it without gaps, the dims in the order of `strides`."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    final_strides: tuple[int, ...] | None = None
+    """Where torch's operation leaves gaps, or repeats elements: the output is put in that form after the launch."""
+
+
+def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
+    """torch.empty_strided for (sizes, strides, dtype) on the device; on a machine with one GPU by its short way."""
+    if device.type == "cuda" and torch.cuda.device_count() == 1:
+        short = getattr(getattr(torch._C._dynamo, "guards", None), "_empty_strided_cuda", None)
+        if short is not None:
+            return short
+    if device.type == "cpu":
+        short = getattr(getattr(torch._C._dynamo, "guards", None), "_empty_strided_cpu", None)
+        if short is not None:
+            return short
+    empty_strided = torch.empty_strided
+    return lambda sizes, strides, dtype: empty_strided(sizes, strides, dtype=dtype, device=device)
+
+
+def laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    return copy.copy_(tensor)
+
+
+def with_final_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """The same elements with gaps, or, where a stride is 0, with one element for the whole dim."""
+    part = tensor
+    for dim, stride in enumerate(strides):
+        if stride == 0:
+            part = part.narrow(dim, 0, 1)
+    return laid_out(part, strides).expand(tensor.shape)
+
+
+def make_run(
+    launcher: Launcher,
+    device: torch.device,
+    outputs: Sequence[OutputLayout],
+    *,
+    unfit: Sequence[str],
+    scope: Mapping[str, Any],
+    slow: Callable[..., Any],
+    failed: Callable[[int], None],
+    single: bool = False,
+) -> Callable[..., Any]:
+    """A function of the launcher's inputs a0, a1, … on PyTorch's current stream, its text made for their number.
+
+    `unfit`: Python's text, over a0, a1, … and the names in `scope`, of when these inputs are not what the kernels
+    assume; then, and where one is not aligned, the result is `slow`'s. `failed` raises for a code of the library.
+    `single`: gives the one output, not a tuple.
+    """
+    mask = functools.reduce(operator.or_, (s.alignment_bytes - 1 for s in launcher.inputs), 0)
+    stream = torch._C._cuda_getCurrentRawStream if device.type == "cuda" else None
+    arena_bytes = launcher.arena_bytes if stream is not None else 0
+    count = len(launcher.inputs)
+    names = ", ".join(f"a{i}" for i in range(count))
+    known: dict[str, Any] = {
+        **scope,
+        "slow": slow,
+        "failed": failed,
+        "allocate": allocator(device),
+        "enqueue": launcher._enqueue,
+        "handle": launcher._handle,
+        "inputs_type": launcher._inputs_type,
+        "outputs_type": launcher._outputs_type,
+        "stream": stream,
+        "index": device.index or 0,
+        "launcher": launcher,  # keeps the handle
+    }
+    lines = [f"def run({names}):"]
+    if unfit:
+        lines.append(f"    if {' or '.join(unfit)}: return slow({names})")
+    lines += [f"    p{i} = a{i}.data_ptr()" for i in range(count)]
+    if count and mask:
+        lines.append(f"    if ({' | '.join(f'p{i}' for i in range(count))}) & {mask}: return slow({names})")
+    for i, output in enumerate(outputs):
+        known[f"n{i}"], known[f"t{i}"], known[f"d{i}"] = tuple(output.shape), tuple(output.strides), output.dtype
+        lines.append(f"    o{i} = allocate(n{i}, t{i}, d{i})")
+    arena = "None"
+    if arena_bytes:
+        known["arena_shape"], known["arena_strides"], known["u8"] = (arena_bytes,), (1,), torch.uint8
+        lines.append("    arena = allocate(arena_shape, arena_strides, u8)")
+        arena = "arena.data_ptr()"
+    pointers = ", ".join(f"p{i}" for i in range(count))
+    results = ", ".join(f"o{i}.data_ptr()" for i in range(len(outputs)))
+    number = "stream(index)" if stream is not None else "None"
+    lines.append(f"    code = enqueue(handle, inputs_type({pointers}), outputs_type({results}), {arena}, {number})")
+    lines.append("    if code: failed(code)")
+    for i, output in enumerate(outputs):
+        if output.final_strides is not None:
+            known["with_final_strides"], known[f"f{i}"] = with_final_strides, output.final_strides
+            lines.append(f"    o{i} = with_final_strides(o{i}, f{i})")
+    lines.append("    return o0" if single else f"    return ({''.join(f'o{i}, ' for i in range(len(outputs)))})")
+    exec(compile("\n".join(lines), "<fuseline runner>", "exec"), known)
+    return known["run"]
+
+
+def _fail(code: int) -> None:
+    # The error is this thread's last. Asking again would lose it: an index out of range is reported once.
+    raise last_error(code)
+
+
+def checked_run(launcher: Launcher, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tensors that are as the signature says, on PyTorch's current stream; for others `otherwise`'s."""
+    ordinal = launcher.device.cuda_ordinal
+    device = torch.device("cpu") if ordinal is None else torch.device("cuda", ordinal)
+    unfit = []
+    scope: dict[str, Any] = {"device": device}
+    for i, s in enumerate(launcher.inputs):
+        scope[f"type{i}"], scope[f"shape{i}"], scope[f"strides{i}"] = (
+            torch_dtype(s.dtype),
+            torch.Size(s.shape),
+            s.strides,
+        )
+        dense = s.strides == dense_strides(s.shape)
+        unfit += [
+            f"a{i}.dtype is not type{i}",
+            f"a{i}.shape != shape{i}",
+            f"a{i}.device != device",
+            f"not a{i}.is_contiguous()" if dense else f"a{i}.stride() != strides{i}",
+        ]
+    outputs = [OutputLayout(torch_dtype(s.dtype), s.shape, s.strides) for s in launcher.outputs]
+    return make_run(
+        launcher, device, outputs, unfit=unfit, scope=scope, slow=otherwise, failed=_fail, single=len(outputs) == 1
+    )
 
 
 def torch_call(launcher: Launcher) -> Callable[[tuple[Any, ...], int | None], Any]:
@@ -85,6 +221,11 @@ def torch_call(launcher: Launcher) -> Callable[[tuple[Any, ...], int | None], An
         return copy
 
     def call(tensors: tuple[Any, ...], stream: int | None) -> Any:
+        if stream is None:
+            return checked(*tensors)
+        return checked_call(tensors, stream)
+
+    def checked_call(tensors: tuple[Any, ...], stream: int | None) -> Any:
         pointers = []
         held: list[Any] = []
         for tensor, (dtype, shape, strides, alignment, dense, sig) in zip(tensors, wanted):
@@ -105,4 +246,5 @@ def torch_call(launcher: Launcher) -> Callable[[tuple[Any, ...], int | None], An
         launch(pointers, [output.data_ptr() for output in outputs], stream=number)
         return outputs[0] if single else outputs
 
+    checked = checked_run(launcher, lambda *tensors: checked_call(tensors, None))
     return call

@@ -107,9 +107,24 @@ class _Program:
         self.output_count = count
         self.compiled: Compiled | None = None
 
+    def is_output_itself(self) -> bool:
+        return isinstance(self.result, _Position) and self.output_count == 1
+
 
 class _Position(int):
     """Where an output stands in the graph's."""
+
+
+# What a function of tensors gives where it is for others.
+_OTHERS = object()
+
+
+def _on_arrays(program: _Program, function: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
+    """What a compiled function of arrays gives, in the form that the traced function gave."""
+    if program.is_output_itself():
+        return lambda arrays: function(*arrays)
+    single = program.output_count == 1
+    return lambda arrays: _fill(program.result, (function(*arrays),) if single else function(*arrays))
 
 
 def _collect(value: Any, trace: Trace, outputs: list[Array], depth: int = 0) -> Any:
@@ -179,6 +194,8 @@ class JitFunction:
         self._programs: dict[Any, _Program] = {}
         # By what the arguments are where they are arrays alone: found without taking them apart.
         self._runs: dict[Any, Callable[[Sequence[Any]], Any]] = {}
+        # By their number: the one that ran last, which looks itself whether PyTorch's tensors are what it takes.
+        self._last: dict[int, Callable[..., Any]] = {}
 
     @property
     def client(self) -> Client:
@@ -189,15 +206,26 @@ class JitFunction:
             return self._client
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        last = None if kwargs else self._last.get(len(args))
+        if last is not None:
+            try:
+                result = last(*args)
+                if result is not _OTHERS:
+                    return result
+            except AttributeError:  # what is not a tensor lacks what is asked for
+                pass
         short = None if kwargs else _short_key(args)
         if short is not None:
             known = self._runs.get(short)
             if known is not None:
                 return known(args)
         leaves, key, bound = self._take_apart(args, kwargs)
-        run = self._run_of(self._program(leaves, key, bound), _device_of(key))
-        if short is not None:
+        run, checked = self._run_of(self._program(leaves, key, bound), _device_of(key))
+        # An array by default is an input that the arguments lack.
+        if short is not None and len(leaves) == len(args):
             self._runs[short] = run
+            if checked is not None and all(hasattr(value, "data_ptr") for value in args):
+                self._last[len(args)] = checked()
         return run([value for _, value in leaves])
 
     def graph(self, *args: Any, **kwargs: Any) -> Graph:
@@ -258,16 +286,33 @@ class JitFunction:
             graph.output(array.value)
         return _Program(graph, result, len(outputs))
 
-    def _run_of(self, program: _Program, device: int | None) -> Callable[[Sequence[Any]], Any]:
-        """What runs a program on its arrays."""
+    def _run_of(
+        self, program: _Program, device: int | None
+    ) -> tuple[Callable[[Sequence[Any]], Any], Callable[[], Callable[..., Any]] | None]:
+        """What runs a program on its arrays; and, of one that runs on this machine, what makes a function of PyTorch's
+        tensors that gives _OTHERS where they are not what the program takes."""
         compiled = self._compiled(program, device)
-        function: Callable[..., Any] = compiled
-        if device is not None or self._local:
-            function = compiled.launcher(None if device is None else cuda_device(device))
-        if isinstance(program.result, _Position) and program.output_count == 1:
-            return lambda arrays: function(*arrays)
-        single = program.output_count == 1
-        return lambda arrays: _fill(program.result, (function(*arrays),) if single else function(*arrays))
+        if device is None and not self._local:
+            return _on_arrays(program, compiled), None
+        launcher = compiled.launcher(None if device is None else cuda_device(device))
+
+        def checked() -> Callable[..., Any]:
+            from fuseline.launch_torch import checked_run
+
+            run = checked_run(launcher, lambda *_: _OTHERS)
+            if program.is_output_itself():
+                return run
+            fill = _on_arrays(program, lambda *results: results if program.output_count != 1 else results[0])
+
+            def filled(*tensors: Any) -> Any:
+                results = run(*tensors)
+                if results is _OTHERS:
+                    return results
+                return fill((results,) if program.output_count == 1 else results)
+
+            return filled
+
+        return _on_arrays(program, launcher), checked
 
     def _compiled(self, program: _Program, device: int | None) -> Compiled:
         if program.compiled is None:

@@ -291,6 +291,34 @@ TEST(FuseTest, KernelsStayBelowTheirLargestSize) {
   EXPECT_EQ(plan.refusals[0].reason, "the kernel has reached its largest size");
 }
 
+// Else a chain of softmaxes over one row is a kernel of a hundred thousand bytes that the compiler works on for
+// minutes.
+TEST(FuseTest, KernelsStayBelowTheirLargestNumberOfDependentReductions) {
+  std::string text = "graph g(x: f32[256, 512]) {\n  %v0 = softmax(x) {dim = 1}\n";
+  for (int i = 1; i < 20; ++i) StrAppend(&text, "  %v", i, " = softmax(%v", i - 1, ") {dim = 1}\n");
+  text += "  return %v19\n}\n";
+  const LoopProgram loops = Lower(text);
+  const FusionPlan plan = FuseFor(loops);
+  EXPECT_EQ(plan.groups.size(), 5u) << Summary(loops, plan);
+  for (const FusionGroup& g : plan.groups) {
+    const auto reductions =
+        std::count_if(g.nodes.begin(), g.nodes.end(), [&](LoopNodeId n) { return loops.node(n).is_reduction(); });
+    EXPECT_EQ(reductions, 8);
+  }
+  EXPECT_THAT(Refusals(text), HasSubstr("as many reductions"));
+}
+
+// Those that do not wait for each other share their passes.
+TEST(FuseTest, IndependentReductionsOfAKernelAreNotCounted) {
+  std::string text = "graph g(x: f32[256, 512]) {\n";
+  std::string results;
+  for (int i = 0; i < 12; ++i) {
+    StrAppend(&text, "  %m", i, " = mul(x, ", i + 1, ".0)\n  %v", i, " = sum(%m", i, ") {dims = [1]}\n");
+    StrAppend(&results, i ? ", %v" : "%v", i);
+  }
+  EXPECT_EQ(FuseFor(Lower(text + "  return " + results + "\n}\n")).groups.size(), 1u);
+}
+
 TEST(FuseTest, KernelsStayBelowTheirLargestNumberOfTensors) {
   std::string inputs, text;
   for (int i = 0; i < 100; ++i) StrAppend(&inputs, i ? ", " : "", "x", i, ": f32[64]");

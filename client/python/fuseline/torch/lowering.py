@@ -27,17 +27,6 @@ MAX_RANK = 12
 
 
 @dataclass(slots=True)
-class OutputLayout:
-    """How torch sees an output of a group. The group writes it without gaps, the dims in the order of `strides`."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    final_strides: tuple[int, ...] | None = None
-    """Where torch's operation leaves gaps, or repeats elements: the output is put in that form after the launch."""
-
-
-@dataclass(slots=True)
 class LoweredGroup:
     text: str
     outputs: list[OutputLayout]

@@ -2,15 +2,13 @@
 
 Pipeline: Launcher, how inputs and outputs lie in memory -> make_runner -> function of tensors that gives a tuple. All
 that does not depend on the call is worked out here, and dtypes, shapes and strides were guarded by Dynamo: a call
-reads pointers, allocates outputs and makes one native call. Its text is generated for the group's number of inputs
-and outputs. Thread-safety: thread-safe. Errors: an index out of range raises IndexError; on a GPU at a later call of
+reads pointers, allocates outputs and makes one native call. Thread-safety: thread-safe. Errors: an index out of range raises IndexError; on a GPU at a later call of
 the same group.
 """
 
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,40 +17,11 @@ import torch
 from fuseline.errors import Error
 from fuseline.launch import Launcher
 from fuseline.launch import _last_error as last_error
-
-from .lowering import OutputLayout
+from fuseline.launch_torch import OutputLayout, allocator, laid_out, make_run, with_final_strides
 
 Runner = Callable[..., tuple[torch.Tensor, ...]]
 
 _ARENA_ALIGNMENT = 256
-
-
-def allocator(device: torch.device) -> Callable[..., torch.Tensor]:
-    """torch.empty_strided for (sizes, strides, dtype) on the device; on a machine with one GPU by its short way."""
-    if device.type == "cuda" and torch.cuda.device_count() == 1:
-        short = getattr(getattr(torch._C._dynamo, "guards", None), "_empty_strided_cuda", None)
-        if short is not None:
-            return short
-    if device.type == "cpu":
-        short = getattr(getattr(torch._C._dynamo, "guards", None), "_empty_strided_cpu", None)
-        if short is not None:
-            return short
-    empty_strided = torch.empty_strided
-    return lambda sizes, strides, dtype: empty_strided(sizes, strides, dtype=dtype, device=device)
-
-
-def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
-    return copy.copy_(tensor)
-
-
-def _with_final_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """The same elements with gaps, or, where a stride is 0, with one element for the whole dim."""
-    part = tensor
-    for dim, stride in enumerate(strides):
-        if stride == 0:
-            part = part.narrow(dim, 0, 1)
-    return _laid_out(part, strides).expand(tensor.shape)
 
 
 def _misplaced(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
@@ -69,13 +38,13 @@ def _slow_call(
 ) -> tuple[torch.Tensor, ...]:
     """For inputs that do not lie as the kernels assume: those are copied."""
     held = [
-        _laid_out(t, strides) if t.data_ptr() % alignment or _misplaced(t, strides) else t
+        laid_out(t, strides) if t.data_ptr() % alignment or _misplaced(t, strides) else t
         for t, strides, alignment in zip(tensors, input_strides, alignments)
     ]
     results = new_outputs()
     launch([t.data_ptr() for t in held], [t.data_ptr() for t in results])
     return tuple(
-        r if o.final_strides is None else _with_final_strides(r, o.final_strides) for r, o in zip(results, outputs)
+        r if o.final_strides is None else with_final_strides(r, o.final_strides) for r, o in zip(results, outputs)
     )
 
 
@@ -94,7 +63,6 @@ def make_runner(
 ) -> Runner:
     """`unchecked_strides`: inputs whose strides nobody has guarded; one that differs is copied."""
     alignments = [s.alignment_bytes for s in launcher.inputs]
-    mask = functools.reduce(operator.or_, (a - 1 for a in alignments), 0)
     allocate = allocator(device)
     stream = torch._C._cuda_getCurrentRawStream if device.type == "cuda" else None
     index = device.index or 0
@@ -122,46 +90,11 @@ def make_runner(
         # The error is this thread's last. Asking again would lose it: an index out of range is reported once.
         _raise(last_error(code))
 
-    count = len(input_strides)
-    names = [f"a{i}" for i in range(count)]
-    scope: dict[str, Any] = {
-        "slow": functools.partial(_slow_call, launch, input_strides, alignments, new_outputs, outputs),
-        "allocate": allocate,
-        "enqueue": launcher._enqueue,
-        "handle": launcher._handle,
-        "inputs_type": launcher._inputs_type,
-        "outputs_type": launcher._outputs_type,
-        "stream": stream,
-        "index": index,
-        "failed": failed,
-        "launcher": launcher,
-    }
-    lines = [f"def run({', '.join(names)}):"]
-    lines += [f"    p{i} = a{i}.data_ptr()" for i in range(count)]
-    conditions = [f"({' | '.join(f'p{i}' for i in range(count))}) & {mask}"] if count and mask else []
+    scope: dict[str, Any] = {}
+    unfit = []
     for i, unchecked in enumerate(unchecked_strides):
         if unchecked:
             scope[f"s{i}"] = tuple(input_strides[i])
-            conditions.append(f"a{i}.stride() != s{i}")
-    if conditions:
-        lines.append(f"    if {' or '.join(conditions)}: return slow({', '.join(names)})")
-    for i, output in enumerate(outputs):
-        scope[f"n{i}"], scope[f"t{i}"], scope[f"d{i}"] = tuple(output.shape), tuple(output.strides), output.dtype
-        lines.append(f"    o{i} = allocate(n{i}, t{i}, d{i})")
-    arena = "None"
-    if arena_bytes:
-        scope["arena_shape"], scope["arena_strides"], scope["u8"] = (arena_bytes,), (1,), torch.uint8
-        lines.append("    arena = allocate(arena_shape, arena_strides, u8)")
-        arena = "arena.data_ptr()"
-    pointers = ", ".join(f"p{i}" for i in range(count))
-    results = ", ".join(f"o{i}.data_ptr()" for i in range(len(outputs)))
-    number = "stream(index)" if stream is not None else "None"
-    lines.append(f"    code = enqueue(handle, inputs_type({pointers}), outputs_type({results}), {arena}, {number})")
-    lines.append("    if code: failed(code)")
-    for i, output in enumerate(outputs):
-        if output.final_strides is not None:
-            scope["with_final_strides"], scope[f"f{i}"] = _with_final_strides, output.final_strides
-            lines.append(f"    o{i} = with_final_strides(o{i}, f{i})")
-    lines.append(f"    return ({''.join(f'o{i}, ' for i in range(len(outputs)))})")
-    exec(compile("\n".join(lines), "<fuseline runner>", "exec"), scope)
-    return scope["run"]
+            unfit.append(f"a{i}.stride() != s{i}")
+    slow = functools.partial(_slow_call, launch, input_strides, alignments, new_outputs, outputs)
+    return make_run(launcher, device, outputs, unfit=unfit, scope=scope, slow=slow, failed=failed)
