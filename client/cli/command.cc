@@ -34,16 +34,19 @@ absl::StatusOr<Tensor> Backend::GetTensor(const std::string&) { return NeedsServ
 absl::Status Backend::DeleteTensor(const std::string&) { return NeedsServer(); }
 absl::StatusOr<KeptTensors> Backend::ListTensors() { return NeedsServer(); }
 
+std::string CommandContext::ServerAddress() const {
+  const char* environment = std::getenv("FUSELINE_SERVER");
+  return flags_.server.empty() && !flags_.local && environment != nullptr ? environment : flags_.server;
+}
+
 absl::StatusOr<Backend*> CommandContext::GetBackend() {
   if (backend_ != nullptr) return backend_.get();
   BackendOptions options;
   options.cache_dir = flags_.cache_dir;
   options.device_threads = flags_.threads;
   if (flags_.timeout_seconds > 0) options.deadline = absl::Seconds(flags_.timeout_seconds);
-  options.server = flags_.server;
+  options.server = ServerAddress();
   options.owner = flags_.owner;
-  const char* environment = std::getenv("FUSELINE_SERVER");
-  if (options.server.empty() && !flags_.local && environment != nullptr) options.server = environment;
   FUSELINE_ASSIGN_OR_RETURN(backend_, options.server.empty() ? MakeLocalBackend(options) : MakeRemoteBackend(options));
   return backend_.get();
 }

@@ -11,6 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/cli/backend.h"
 
 namespace fuseline::cli {
@@ -30,6 +31,10 @@ class CommandContext {
   explicit CommandContext(const GlobalFlags& flags) : flags_(flags) {}
 
   bool json() const { return flags_.json; }
+  // --server, or $FUSELINE_SERVER where it counts; empty: the work is local.
+  std::string ServerAddress() const;
+  // --timeout; zero: none given.
+  absl::Duration timeout() const { return absl::Seconds(flags_.timeout_seconds); }
   // Made when first asked for, so that `fmt` needs no engine. Errors: what connecting or creating the engine says.
   absl::StatusOr<Backend*> GetBackend();
   // "cpu", "cuda:sm_90", "cuda" (the first CUDA device's) or "auto" (that, or else cpu).
@@ -76,6 +81,7 @@ void RegisterConvertCommand(CLI::App& app, const SetBody& set_body);
 void RegisterFmtCommand(CLI::App& app, const SetBody& set_body);
 void RegisterOpsCommand(CLI::App& app, const SetBody& set_body);
 void RegisterDevicesCommand(CLI::App& app, const SetBody& set_body);
+void RegisterHealthCommand(CLI::App& app, const SetBody& set_body);
 void RegisterCacheCommand(CLI::App& app, const SetBody& set_body);
 void RegisterTensorsCommand(CLI::App& app, const SetBody& set_body);
 void RegisterWarmCommand(CLI::App& app, const SetBody& set_body);

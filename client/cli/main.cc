@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   namespace cli = fuseline::cli;
   std::ios::sync_with_stdio(false);
   CLI::App app("Compiles tensor graphs into fused kernels and runs them.", "fuseline");
+  app.set_version_flag("--version", "fuseline " FUSELINE_VERSION, "print the version and exit");
   app.require_subcommand(1);
   app.fallthrough();  // global flags may follow the command
   cli::GlobalFlags flags;
@@ -42,6 +43,7 @@ int main(int argc, char** argv) {
   cli::RegisterFmtCommand(app, set_body);
   cli::RegisterOpsCommand(app, set_body);
   cli::RegisterDevicesCommand(app, set_body);
+  cli::RegisterHealthCommand(app, set_body);
   cli::RegisterCacheCommand(app, set_body);
   cli::RegisterTensorsCommand(app, set_body);
   cli::RegisterWarmCommand(app, set_body);

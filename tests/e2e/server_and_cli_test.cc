@@ -74,6 +74,18 @@ TEST_F(ServerAndCliTest, SecondCallHitsMemoryAndCallAfterRestartHitsDisk) {
   EXPECT_EQ(FuselineJson({"cache", "stats"})["builds"], 0);
 }
 
+TEST_F(ServerAndCliTest, HealthIsTheExitCode) {
+  const ProgramResult serving = Fuseline({"health"});
+  EXPECT_EQ(serving.exit_code, 0) << serving.err;
+  EXPECT_EQ(serving.out, "SERVING\n");
+  EXPECT_EQ(FuselineJson({"health", "--service", "fuseline.v1.ExecuteService"})["status"], "SERVING");
+  const std::string address = server_->address();
+  EXPECT_EQ(server_->Stop(), 0) << server_->log();
+  const ProgramResult stopped = RunProgram({FUSELINE_CLI, "--server", address, "health"});
+  EXPECT_EQ(stopped.exit_code, 1);
+  EXPECT_THAT(stopped.err, HasSubstr("UNAVAILABLE"));
+}
+
 TEST_F(ServerAndCliTest, BenchMeasuresOnTheServerAndPrintsWhatLocalPrints) {
   const std::vector<std::string> arguments = {
       "--json",   "bench", Example("pointwise_example"), Example("reduction_example"), "--iterations", "4",

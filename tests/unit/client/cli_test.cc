@@ -96,12 +96,24 @@ TEST(CliTest, UsageErrorsEndWithTwo) {
 }
 
 TEST(CliTest, HelpEndsWithZero) {
-  for (const char* command :
-       {"run", "compile", "explain", "verify", "reduce", "bench", "convert", "fmt", "ops", "devices", "cache"}) {
+  for (const char* command : {"run", "compile", "explain", "verify", "reduce", "bench", "convert", "fmt", "ops",
+                              "devices", "health", "cache"}) {
     const ProgramResult result = Fuseline({command, "--help"});
     EXPECT_EQ(result.exit_code, 0) << command;
     EXPECT_THAT(result.out, HasSubstr("Usage")) << command;
   }
+}
+
+TEST(CliTest, VersionEndsWithZero) {
+  const ProgramResult result = Fuseline({"--version"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, ::testing::StartsWith("fuseline "));
+}
+
+TEST(CliTest, HealthNeedsAServer) {
+  const ProgramResult result = Fuseline({"--local", "health"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("--server"));
 }
 
 TEST(CliTest, WhatComesLaterSaysSo) {
