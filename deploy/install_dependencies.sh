@@ -8,6 +8,7 @@
 # FUSELINE_SKIP_NVRTC=1: does not look for NVRTC.
 # FUSELINE_TEST_PYTHON=1: also fetches the Python packages that some tests need from PyPI, into .cache/test_python; where that can't be
 # reached, those tests are skipped.
+# FUSELINE_TEST_REDIS=1: also installs the Redis server, for tests of the shared cache; where it can't be, those tests are skipped.
 # FUSELINE_TEST_BROWSER=1: also installs Chromium, for the test of the page of `explain --html`; where it can't be, that test is skipped.
 # Returns 0, or 1 where Debian packages are missing and can't be installed.
 
@@ -16,7 +17,8 @@ fuseline_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 fuseline_packages=(
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libabsl-dev librocksdb-dev libgtest-dev libgmock-dev
   libbenchmark-dev libgoogle-perftools-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libssl-dev zlib1g-dev
-  libboost-context-dev libonnx-dev libonnx-testdata prometheus-cpp-dev ccache ninja-build cmake g++ git python3 python3-venv)
+  libhiredis-dev libboost-context-dev libonnx-dev libonnx-testdata prometheus-cpp-dev ccache ninja-build cmake g++ git python3
+  python3-venv)
 
 # For tests/models, in .cache/test_python.
 fuseline_test_wheels=('numpy<3' 'onnx==1.23.2' 'onnxruntime==1.32.0')
@@ -131,7 +133,16 @@ fuseline_install_browser() {
   fuseline_apt_install chromium || echo "it could not be installed: the tests that need it are skipped" >&2
 }
 
+# Tests start servers of their own; as root the package's service is not started.
+fuseline_install_redis() {
+  ! command -v redis-server >/dev/null 2>&1 || return 0
+  command -v apt-get >/dev/null 2>&1 || return 0
+  echo "installing redis-server for tests"
+  RUNLEVEL=1 fuseline_apt_install redis-server || echo "it could not be installed: the tests that need it are skipped" >&2
+}
+
 fuseline_install_packages || return 1 2>/dev/null || exit 1
 if [ "${FUSELINE_SKIP_NVRTC:-0}" != 1 ]; then fuseline_install_nvrtc; fi
 if [ "${FUSELINE_TEST_PYTHON:-0}" = 1 ]; then fuseline_install_test_python; fi
+if [ "${FUSELINE_TEST_REDIS:-0}" = 1 ]; then fuseline_install_redis; fi
 if [ "${FUSELINE_TEST_BROWSER:-0}" = 1 ]; then fuseline_install_browser; fi

@@ -79,7 +79,7 @@ int Run(ServerFlags flags, const sigset_t& signals) {
   };
   if (flags.engine.cache_dir.empty()) logger.Log(LogLevel::kWarning, "no-disk-cache", {});
   flags.engine.report = [&logger](const std::string& line) {
-    logger.Log(LogLevel::kWarning, "disk-cache", {{"message", line}});
+    logger.Log(LogLevel::kWarning, "cache", {{"message", line}});
   };
   absl::StatusOr<std::unique_ptr<fuseline::Engine>> engine = fuseline::Engine::Create(flags.engine);
   if (!engine.ok()) return fail("engine-failed", engine.status());

@@ -111,6 +111,7 @@ export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
 section "Dependencies"
 FUSELINE_TEST_PYTHON=1
 FUSELINE_TEST_BROWSER=1
+FUSELINE_TEST_REDIS=1
 . deploy/install_dependencies.sh
 if [ -n "${FUSELINE_NVRTC_DIR:-}" ]; then
   echo "NVRTC: $FUSELINE_NVRTC_DIR"

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "absl/time/time.h"
 #include "common/artifact/artifact.h"
 #include "common/fingerprint/fingerprint.h"
+#include "server/cache/build_coordinator.h"
 
 namespace fuseline::cache {
 
@@ -44,7 +46,7 @@ struct BuildControl {
 };
 
 struct LevelStats {
-  std::string level;  // "memory", "rocksdb"
+  std::string level;  // "memory", "rocksdb", "redis"
   int64_t entries = 0;
   int64_t size_bytes = 0;
   int64_t hits = 0;
@@ -56,12 +58,27 @@ struct LevelStats {
   std::string reason;  // why it is not
 };
 
+// Of the level that machines share, besides its LevelStats.
+struct SharedCacheStats {
+  int breaker_state = 0;          // 0 closed (in use), 1 half-open (being tried), 2 open (not asked)
+  int64_t breaker_opened = 0;     // how often it was
+  int64_t queue_bytes = 0;        // writes waiting, now
+  int64_t queue_drops = 0;        // writes that did not fit, or could not be made
+  int64_t leases_held = 0;        // now
+  int64_t builds_watched = 0;     // that other servers have, and requests here wait for, now
+  int64_t leases_acquired = 0;    // each for a build
+  int64_t leases_waited = 0;      // builds that another server had the lease of
+  int64_t leases_taken_over = 0;  // of those acquired, from a server that let its own expire
+  int64_t leases_lost = 0;        // while this server still built
+};
+
 struct StoreStats {
   std::vector<LevelStats> levels;
-  int64_t builds = 0;        // artifacts compiled
-  int64_t joins = 0;         // requests that shared another's build
-  int64_t build_errors = 0;  // builds that ended without an artifact
-  double build_seconds = 0;  // that all builds took
+  std::optional<SharedCacheStats> shared;  // none: no shared level
+  int64_t builds = 0;                      // artifacts compiled
+  int64_t joins = 0;                       // requests that shared another's build
+  int64_t build_errors = 0;                // builds that ended without an artifact
+  double build_seconds = 0;                // that all builds took
   double seconds_saved = 0;  // that building what hits served took, once, here or in an earlier life of the disk cache
   int64_t builds_waiting = 0;  // for a thread, now
   int64_t builds_running = 0;  // now
@@ -98,6 +115,8 @@ struct BuildPoolOptions {
   int max_waiting = 1024;  // for a thread; more are refused
   // For how long a build that nobody waits for any more goes on, so that who asks again finds it.
   absl::Duration linger = absl::Seconds(30);
+  // Makes it one build on all servers; may be null. What others build waits without a thread.
+  std::shared_ptr<BuildCoordinator> coordinator;
 };
 
 // How a level that failed comes back: tried by a thread of its own, after `first_retry`, then twice as long each time
@@ -133,6 +152,10 @@ std::unique_ptr<ArtifactStore> MakeRecoveringStore(const std::string& level, Sto
 // Looks in `fast`, then in `slow`; a hit in `slow` fills `fast`; Put goes to both.
 std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fast,
                                                std::unique_ptr<ArtifactStore> slow);
+// As MakeTieredStore, but the request does not wait for the filling of `fast`, which a thread does; of entries that
+// come faster than that, some are not filled in.
+std::unique_ptr<ArtifactStore> MakeLazilyFilledStore(std::unique_ptr<ArtifactStore> fast,
+                                                     std::unique_ptr<ArtifactStore> slow);
 // Drops what does not match its key: another fingerprint, one that the artifact's graph, target, options and compiler
 // identity do not give, a compiler identity that does not start with `identity_prefix` (the digest of this build's code
 // generator; artifacts of several compilers share a store), a plan that does not validate.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <deque>
 #include <exception>
+#include <list>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -20,8 +21,10 @@
 namespace fuseline::cache {
 namespace {
 
-// How often a caller that waits asks its `stop`.
+// How often a caller that waits asks its `stop`, and draining asks whether anybody waits.
 constexpr absl::Duration kStopInterval = absl::Milliseconds(10);
+// How often an artifact that was said to be there, and then was not, is looked for before it is built without asking.
+constexpr int kMostClaims = 3;
 
 absl::Status Draining() {
   return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "the server is shutting down");
@@ -126,16 +129,19 @@ class Flight {
   absl::StatusOr<Lookup> result_ ABSL_GUARDED_BY(mutex_) = absl::UnknownError("not landed");
 };
 
-// A flight that has not landed is in the queue or with a thread, and in the table if it has a key and has not been
-// replaced by one that is wanted.
+// A flight that has not landed is in the queue, with a thread, or parked while another server builds it; and in the
+// table if it has a key and has not been replaced by one that is wanted.
 class SingleFlightArtifactStore : public ArtifactStore {
  public:
   SingleFlightArtifactStore(std::unique_ptr<ArtifactStore> inner, const BuildPoolOptions& options)
-      : inner_(std::move(inner)), options_(options), threads_wanted_(std::max(options.threads, 1)) {}
+      : inner_(std::move(inner)), options_(options), threads_wanted_(std::max(options.threads, 1)) {
+    if (options_.coordinator != nullptr) options_.coordinator->OnWake([this](const Fingerprint& key) { Resume(key); });
+  }
 
   // Callers are gone; what is still built stops at its next stage.
   ~SingleFlightArtifactStore() override {
     Drain();
+    if (options_.coordinator != nullptr) options_.coordinator->Stop();
     std::vector<std::thread> threads;
     {
       absl::MutexLock lock(&mutex_);
@@ -194,12 +200,18 @@ class SingleFlightArtifactStore : public ArtifactStore {
     return WaitFor(*flight, true, wait);
   }
 
+  // What other servers build is waited for while somebody here waits.
   void Drain() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      is_draining_ = true;
+      const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+        return queue_.empty() && running_ == 0 && parked_.empty() && resuming_ == 0;
+      };
+      const absl::Duration interval = options_.coordinator == nullptr ? absl::InfiniteDuration() : kStopInterval;
+      while (!mutex_.AwaitWithTimeout(absl::Condition(&idle), interval)) DropUnwantedParked();
+    }
     inner_->Drain();
-    absl::MutexLock lock(&mutex_);
-    is_draining_ = true;
-    const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return queue_.empty() && running_ == 0; };
-    mutex_.Await(absl::Condition(&idle));
   }
 
   void AddStats(StoreStats& stats) const override {
@@ -209,7 +221,7 @@ class SingleFlightArtifactStore : public ArtifactStore {
     stats.builds += builds_;
     stats.build_errors += build_errors_;
     stats.build_seconds += absl::ToDoubleSeconds(build_time_);
-    stats.builds_waiting += static_cast<int64_t>(queue_.size());
+    stats.builds_waiting += static_cast<int64_t>(Waiting());
     stats.builds_running += running_;
   }
 
@@ -219,6 +231,18 @@ class SingleFlightArtifactStore : public ArtifactStore {
     bool has_key = false;
     Fingerprint key;
   };
+  // Another server has it, or is being asked.
+  struct Parked {
+    Queued queued;
+    bool is_claiming = true;  // with a thread, which asks
+    bool is_woken = false;    // while it was
+  };
+
+  // For a thread, or for another server.
+  size_t Waiting() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return queue_.size() + static_cast<size_t>(std::count_if(parked_.begin(), parked_.end(),
+                                                             [](const auto& parked) { return !parked->is_claiming; }));
+  }
 
   absl::StatusOr<Lookup> WaitFor(Flight& flight, bool is_leader, const WaitOptions& wait) {
     absl::StatusOr<Lookup> result = flight.Wait(wait);
@@ -235,10 +259,13 @@ class SingleFlightArtifactStore : public ArtifactStore {
     // What an idle thread is about to take does not wait.
     const int64_t idle = std::max<int64_t>(0, threads_wanted_ - running_);
     const size_t most = static_cast<size_t>(idle + std::max(options_.max_waiting, 0));
-    if (queue_.size() >= most) DropUnwanted();
-    if (queue_.size() >= most) {
+    if (Waiting() >= most) {
+      DropUnwanted();
+      DropUnwantedParked();
+    }
+    if (const size_t waiting = Waiting(); waiting >= most) {
       return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kQueueFull, "",
-                       StrCat(queue_.size(), " builds wait already: try again later"));
+                       StrCat(waiting, " builds wait already: try again later"));
     }
     if (absl::Status status = StartThread(); !status.ok()) return status;
     Queued& queued = queue_.emplace_back();
@@ -285,7 +312,11 @@ class SingleFlightArtifactStore : public ArtifactStore {
         [this, flight = next.flight, linger] { return flight->CheckWanted(linger, is_draining_); }};
     const absl::Status unwanted = control.stop();
     absl::StatusOr<Lookup> result = unwanted.ok() ? absl::StatusOr<Lookup>(Lookup{}) : unwanted;
-    if (unwanted.ok()) {
+    bool is_claimed = false;
+    if (unwanted.ok() && next.has_key && options_.coordinator != nullptr) {
+      if (!ClaimOrPark(next, is_claimed, *result)) return;
+    }
+    if (unwanted.ok() && result->artifact == nullptr) {
       flight.Begin();
       const absl::Time start = absl::Now();
       result = Build(flight, control);
@@ -295,11 +326,81 @@ class SingleFlightArtifactStore : public ArtifactStore {
         // What can't be kept can still be used; the level that failed has counted it.
         if (next.has_key) inner_->Put(next.key, result->artifact).IgnoreError();
       }
+      if (is_claimed) options_.coordinator->Release(next.key);
       absl::MutexLock lock(&mutex_);
       ++(result.ok() ? builds_ : build_errors_);
       build_time_ += took;
     }
-    Land(next, std::move(result));
+    Land(next, std::move(result), true);
+  }
+
+  // Asks whether the build is ours. False: another server has it, and the flight is parked. True: `found` has what that
+  // has built; or there is nothing in it, and it is to be built, with a claim or without.
+  bool ClaimOrPark(const Queued& next, bool& is_claimed, Lookup& found) {
+    const auto parked = std::make_shared<Parked>();
+    parked->queued = next;
+    for (int published = 0; published < kMostClaims;) {
+      {
+        absl::MutexLock lock(&mutex_);
+        parked->is_woken = false;
+        parked_.push_back(parked);  // first: it may be woken before the answer is here
+      }
+      const Claim claim = options_.coordinator->TryClaim(next.key);
+      {
+        absl::MutexLock lock(&mutex_);
+        if (claim == Claim::kOthers && !parked->is_woken) {
+          parked->is_claiming = false;
+          --running_;
+          return false;
+        }
+        parked_.remove(parked);
+      }
+      is_claimed = claim == Claim::kMine;
+      if (is_claimed || claim == Claim::kUnavailable) return true;
+      absl::StatusOr<Lookup> looked = inner_->Get(next.key);
+      if (looked.ok() && looked->artifact != nullptr) {
+        found = *std::move(looked);
+        return true;
+      }
+      if (claim == Claim::kPublished) ++published;
+    }
+    return true;
+  }
+
+  // Another server has ended its build of the key, well or not, on a thread of the coordinator's.
+  void Resume(const Fingerprint& key) {
+    std::vector<Queued> resumed;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (auto it = parked_.begin(); it != parked_.end();) {
+        Parked& parked = **it;
+        if (parked.queued.key != key) {
+          ++it;
+        } else if (parked.is_claiming) {
+          parked.is_woken = true;
+          ++it;
+        } else {
+          resumed.push_back(std::move(parked.queued));
+          it = parked_.erase(it);
+        }
+      }
+      if (resumed.empty()) return;
+      ++resuming_;
+    }
+    absl::StatusOr<Lookup> found = inner_->Get(key);
+    const bool is_there = found.ok() && found->artifact != nullptr;
+    for (Queued& queued : resumed) {
+      if (is_there) {
+        Land(queued, found, false);
+        continue;
+      }
+      // Not there: it is ours to build now, or else we wait again. Before those that came later.
+      absl::MutexLock lock(&mutex_);
+      queue_.push_front(std::move(queued));
+      StartThread().IgnoreError();  // there is one: it was with a thread before
+    }
+    absl::MutexLock lock(&mutex_);
+    --resuming_;
   }
 
   static absl::StatusOr<Lookup> Build(const Flight& flight, const BuildControl& control) {
@@ -314,12 +415,12 @@ class SingleFlightArtifactStore : public ArtifactStore {
   }
 
   // Out of the table first, so that an error is shared with those who wait but with nobody who comes later.
-  void Land(const Queued& queued, absl::StatusOr<Lookup> result) {
+  void Land(const Queued& queued, absl::StatusOr<Lookup> result, bool had_thread) {
     {
       absl::MutexLock lock(&mutex_);
       Forget(queued);
       ++landings_;
-      --running_;  // before a caller hears of it, who may ask for the next
+      if (had_thread) --running_;  // before a caller hears of it, who may ask for the next
     }
     queued.flight->Land(std::move(result));
   }
@@ -346,6 +447,17 @@ class SingleFlightArtifactStore : public ArtifactStore {
     queue_.swap(wanted);
   }
 
+  void DropUnwantedParked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    parked_.remove_if([this](const std::shared_ptr<Parked>& parked) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      if (parked->is_claiming) return false;
+      const absl::Status status = parked->queued.flight->CheckWanted(options_.linger, is_draining_);
+      if (status.ok()) return false;
+      Forget(parked->queued);
+      parked->queued.flight->Land(status);
+      return true;
+    });
+  }
+
   const std::unique_ptr<ArtifactStore> inner_;
   const BuildPoolOptions options_;
   const int64_t threads_wanted_;
@@ -356,6 +468,8 @@ class SingleFlightArtifactStore : public ArtifactStore {
   bool is_closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<Fingerprint, std::shared_ptr<Flight>> flights_ ABSL_GUARDED_BY(mutex_);
   std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::shared_ptr<Parked>> parked_ ABSL_GUARDED_BY(mutex_);
+  int64_t resuming_ ABSL_GUARDED_BY(mutex_) = 0;  // that are neither parked nor queued
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
   int64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t builds_ ABSL_GUARDED_BY(mutex_) = 0;

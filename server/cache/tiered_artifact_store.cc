@@ -1,10 +1,19 @@
 // Tested by tests/unit/server/tiered_artifact_store_test.cc
+#include <deque>
+#include <system_error>
+#include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/cache/artifact_size.h"
 #include "server/cache/artifact_store.h"
 
 namespace fuseline::cache {
 namespace {
+
+// What waits to be filled in keeps memory.
+constexpr int64_t kMostWaitingBytes = int64_t{256} << 20;
 
 // Errors of the slow level are dropped here: it has counted them, and the request goes on without it.
 class TieredArtifactStore : public ArtifactStore {
@@ -17,7 +26,7 @@ class TieredArtifactStore : public ArtifactStore {
     if (found.ok() && found->artifact != nullptr) return found;
     found = slow_->Get(key);
     if (!found.ok()) return Lookup{};
-    if (found->artifact != nullptr) fast_->Put(key, found->artifact).IgnoreError();
+    if (found->artifact != nullptr) Fill(key, found->artifact);
     return found;
   }
 
@@ -45,9 +54,71 @@ class TieredArtifactStore : public ArtifactStore {
     slow_->AddStats(stats);
   }
 
- private:
+ protected:
+  virtual void Fill(const Fingerprint& key, const ArtifactPtr& artifact) {
+    fast_->Put(key, artifact).IgnoreError();  // counted there
+  }
+
   const std::unique_ptr<ArtifactStore> fast_;
   const std::unique_ptr<ArtifactStore> slow_;
+};
+
+class LazilyFilledArtifactStore : public TieredArtifactStore {
+ public:
+  LazilyFilledArtifactStore(std::unique_ptr<ArtifactStore> fast, std::unique_ptr<ArtifactStore> slow)
+      : TieredArtifactStore(std::move(fast), std::move(slow)) {
+    try {
+      thread_ = std::thread([this] { FillAll(); });
+    } catch (const std::system_error&) {
+      // Without a thread nothing is filled in.
+    }
+  }
+
+  // Fills in what waits.
+  ~LazilyFilledArtifactStore() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      is_closing_ = true;
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void Fill(const Fingerprint& key, const ArtifactPtr& artifact) override {
+    const int64_t size_bytes = ArtifactMemoryBytes(*artifact);
+    absl::MutexLock lock(&mutex_);
+    if (waiting_bytes_ + size_bytes > kMostWaitingBytes || !thread_.joinable()) return;
+    waiting_bytes_ += size_bytes;
+    waiting_.push_back({key, artifact, size_bytes});
+  }
+
+  void FillAll() {
+    const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return is_closing_ || !waiting_.empty(); };
+    while (true) {
+      Waiting next;
+      {
+        absl::MutexLock lock(&mutex_, absl::Condition(&has_work));
+        if (waiting_.empty()) return;
+        next = std::move(waiting_.front());
+        waiting_.pop_front();
+      }
+      fast_->Put(next.key, next.artifact).IgnoreError();  // counted there
+      absl::MutexLock lock(&mutex_);
+      waiting_bytes_ -= next.size_bytes;
+    }
+  }
+
+  struct Waiting {
+    Fingerprint key;
+    ArtifactPtr artifact;
+    int64_t size_bytes = 0;
+  };
+
+  absl::Mutex mutex_;
+  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  int64_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_closing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
 };
 
 }  // namespace
@@ -55,6 +126,11 @@ class TieredArtifactStore : public ArtifactStore {
 std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fast,
                                                std::unique_ptr<ArtifactStore> slow) {
   return std::make_unique<TieredArtifactStore>(std::move(fast), std::move(slow));
+}
+
+std::unique_ptr<ArtifactStore> MakeLazilyFilledStore(std::unique_ptr<ArtifactStore> fast,
+                                                     std::unique_ptr<ArtifactStore> slow) {
+  return std::make_unique<LazilyFilledArtifactStore>(std::move(fast), std::move(slow));
 }
 
 }  // namespace fuseline::cache

@@ -56,8 +56,17 @@ class EngineImpl final : public Engine {
                                             : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   }
 
-  void OpenCache() {
-    std::unique_ptr<cache::ArtifactStore> store = cache::MakeMemoryStore(options_.cache_memory_bytes);
+  // Errors: those of cache::OpenSharedLevel. A level that can't be reached is none.
+  absl::Status OpenCache() {
+    cache::BuildPoolOptions pool;
+    std::unique_ptr<cache::ArtifactStore> lower;  // beneath memory; may be null
+    if (!options_.shared_cache.url.empty()) {
+      FUSELINE_ASSIGN_OR_RETURN(
+          cache::SharedLevel shared,
+          cache::OpenSharedLevel(options_.shared_cache, nullptr, [this](const std::string& line) { Log(line); }));
+      pool.coordinator = std::move(shared.coordinator);
+      lower = cache::MakeCheckedStore(std::move(shared.store), kCodeGeneratorDigest);
+    }
     if (!options_.cache_dir.empty()) {
       const cache::Report report = [this](const std::string& line) { Notice(line); };
       const auto open = [this, report](bool start_anew) {
@@ -67,16 +76,18 @@ class EngineImpl final : public Engine {
       // Info shows what is the case at any time.
       recovery.report = [this](const std::string& line) { Log(line); };
       // Checked beneath the memory level, so that what is there has been.
-      store = cache::MakeTieredStore(
-          std::move(store),
-          cache::MakeCheckedStore(cache::MakeRecoveringStore("rocksdb", open, recovery), kCodeGeneratorDigest));
+      std::unique_ptr<cache::ArtifactStore> disk =
+          cache::MakeCheckedStore(cache::MakeRecoveringStore("rocksdb", open, recovery), kCodeGeneratorDigest);
+      lower = lower == nullptr ? std::move(disk) : cache::MakeLazilyFilledStore(std::move(disk), std::move(lower));
     }
-    cache::BuildPoolOptions pool;
+    std::unique_ptr<cache::ArtifactStore> store = cache::MakeMemoryStore(options_.cache_memory_bytes);
+    if (lower != nullptr) store = cache::MakeTieredStore(std::move(store), std::move(lower));
     pool.threads = threads_;
     pool.max_waiting = options_.max_builds_waiting;
     pool.linger = options_.build_linger;
     store_ = cache::MakeMetricsStore(cache::MakeSingleFlightStore(std::move(store), pool));
     is_open_ = true;
+    return absl::OkStatus();
   }
 
   absl::StatusOr<CompileResult> Compile(const CompileRequest& request, const cache::WaitOptions& wait) override {
@@ -236,7 +247,8 @@ class EngineImpl final : public Engine {
     }
     for (const cache::LevelStats& level : CacheStats().levels) {
       if (level.available) continue;
-      info.warnings.push_back(absl::StrCat("serving without the disk cache: ", level.reason));
+      info.warnings.push_back(
+          absl::StrCat("serving without the ", level.level == "redis" ? "shared" : "disk", " cache: ", level.reason));
     }
     return info;
   }
@@ -450,7 +462,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
                                                        std::unique_ptr<compiler::KernelCompiler> cpu) {
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<executor::Executor> executor, executor::Executor::Create(options.executor));
   auto engine = std::make_unique<EngineImpl>(options, std::move(cuda), std::move(cpu), std::move(executor));
-  engine->OpenCache();
+  FUSELINE_RETURN_IF_ERROR(engine->OpenCache());
   return std::unique_ptr<Engine>(std::move(engine));
 }
 

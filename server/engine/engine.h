@@ -19,6 +19,7 @@
 #include "common/ir/verify_graph.h"
 #include "common/tensor/tensor.h"
 #include "server/cache/artifact_store.h"
+#include "server/cache/shared_artifact_store.h"
 #include "server/compiler/kernel_compiler.h"
 #include "server/compiler/worker_compiler.h"
 #include "server/executor/executor.h"
@@ -29,11 +30,12 @@ struct EngineOptions {
   std::string cache_dir;  // empty: no disk level
   int64_t cache_memory_bytes = 256ll << 20;
   int64_t cache_disk_bytes = 16ll << 30;
+  cache::SharedCacheOptions shared_cache;  // without a URL: no shared level
   int compile_threads = 0;        // builds at a time, and threads of a build that runs alone; 0: one for each core
   int max_builds_waiting = 1024;  // for a thread; more are refused
   // For how long a build that nobody waits for any more goes on.
   absl::Duration build_linger = absl::Seconds(30);
-  cache::Report report;  // what happens to the disk cache after Create (Info has what did before), for the server's log
+  cache::Report report;  // what happens to the cache's levels after Create (Info has what did before), for the log
   std::vector<std::string> nvrtc_search_paths;
   std::string host_compiler;  // empty: found
   // Without a command the compilers run in this process. As many workers of each compiler as compile threads, where it

@@ -39,6 +39,7 @@ inline constexpr ScopedSetting kEngineOptionScopes[] = {
     {"cache_dir", KeyScope::kNotInKey, "where artifacts are kept"},
     {"cache_memory_bytes", KeyScope::kNotInKey, "how many artifacts are kept"},
     {"cache_disk_bytes", KeyScope::kNotInKey, "how many artifacts are kept"},
+    {"shared_cache", KeyScope::kNotInKey, "where artifacts are kept, and who builds them"},
     {"compile_threads", KeyScope::kNotInKey, "each kernel is compiled alone, and kernels are put in order"},
     {"max_builds_waiting", KeyScope::kNotInKey, "refuses builds"},
     {"build_linger", KeyScope::kNotInKey, "ends in an error or not at all"},
@@ -77,10 +78,11 @@ inline auto Fields(const CompileRequest& request) {
   return std::tie(graph, symbols, target, options, bypass_cache);
 }
 inline auto Fields(const EngineOptions& engine) {
-  const auto& [cache_dir, cache_memory_bytes, cache_disk_bytes, compile_threads, max_builds_waiting, build_linger,
-               report, nvrtc_search_paths, host_compiler, compiler_workers, limits, executor, tensors] = engine;
-  return std::tie(cache_dir, cache_memory_bytes, cache_disk_bytes, compile_threads, max_builds_waiting, build_linger,
-                  report, nvrtc_search_paths, host_compiler, compiler_workers, limits, executor, tensors);
+  const auto& [cache_dir, cache_memory_bytes, cache_disk_bytes, shared_cache, compile_threads, max_builds_waiting,
+               build_linger, report, nvrtc_search_paths, host_compiler, compiler_workers, limits, executor, tensors] =
+      engine;
+  return std::tie(cache_dir, cache_memory_bytes, cache_disk_bytes, shared_cache, compile_threads, max_builds_waiting,
+                  build_linger, report, nvrtc_search_paths, host_compiler, compiler_workers, limits, executor, tensors);
 }
 inline auto Fields(const compiler::WorkerOptions& workers) {
   const auto& [command, max_workers, time_limit, memory_limit_bytes, max_kernels, max_resident_bytes] = workers;

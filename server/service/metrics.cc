@@ -99,6 +99,28 @@ void AddCache(const cache::StoreStats& cache, Families& out) {
   out.Gauge("fuseline_builds_running", "Builds that run.", static_cast<double>(cache.builds_running));
 }
 
+void AddSharedCache(const cache::SharedCacheStats& shared, Families& out) {
+  out.Gauge("fuseline_shared_cache_breaker", "0: the shared cache is in use; 1: it is being tried; 2: it is not asked.",
+            shared.breaker_state);
+  out.Counter("fuseline_shared_cache_breaker_opened_total", "How often the shared cache failed and was left alone.",
+              static_cast<double>(shared.breaker_opened));
+  out.Gauge("fuseline_shared_cache_queue_bytes", "Artifacts that wait to be written to the shared cache.",
+            static_cast<double>(shared.queue_bytes));
+  out.Counter("fuseline_shared_cache_queue_dropped_total", "Writes to the shared cache that were given up.",
+              static_cast<double>(shared.queue_drops));
+  out.Gauge("fuseline_leases_held", "Builds that this server has for all.", static_cast<double>(shared.leases_held));
+  out.Gauge("fuseline_lease_builds_watched", "Builds of other servers that are waited for here.",
+            static_cast<double>(shared.builds_watched));
+  out.Counter("fuseline_lease_acquired_total", "Leases got, each for a build.",
+              static_cast<double>(shared.leases_acquired));
+  out.Counter("fuseline_lease_waited_total", "Builds that another server had the lease of.",
+              static_cast<double>(shared.leases_waited));
+  out.Counter("fuseline_lease_taken_over_total", "Leases got after another server had let its own expire.",
+              static_cast<double>(shared.leases_taken_over));
+  out.Counter("fuseline_lease_lost_total", "Leases that expired while this server still built.",
+              static_cast<double>(shared.leases_lost));
+}
+
 void AddCompilers(const EngineInfo& engine, Families& out) {
   using Workers = compiler::WorkerStats;
   const auto add = [&](MetricKind kind, const char* name, const char* help,
@@ -252,6 +274,7 @@ std::vector<MetricFamily> Metrics::Collect(const MetricSources& sources) const {
   for (const auto& [name, method] : methods) out.Add({{"method", name}}, static_cast<double>(method.response_bytes));
   AddLanes(sources.calls, out);
   AddCache(sources.cache, out);
+  if (sources.cache.shared.has_value()) AddSharedCache(*sources.cache.shared, out);
   out.Begin(MetricKind::kHistogram, "fuseline_call_build_seconds",
             "What the builds took that calls started or joined.");
   out.Add({}, work.build_seconds);

@@ -23,6 +23,10 @@ struct RawFlags {
   std::string cache_dir;
   int64_t cache_memory_mb = 256;
   int64_t cache_disk_mb = 16 << 10;
+  int64_t shared_cache_timeout_ms = 250;
+  int64_t shared_cache_queue_mb = 256;
+  int64_t shared_cache_ttl_hours = 720;
+  int64_t shared_cache_lease_seconds = 10;
   int64_t max_constant_mb = 256;
   int64_t max_message_mb = 512;
   int max_queue = 1024;
@@ -95,6 +99,31 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
   number("--cache_memory_mb", raw.cache_memory_mb, 0, kMaxMb, "artifacts kept in memory, MiB");
   number("--cache_disk_mb", raw.cache_disk_mb, 1, kMaxMb, "artifacts kept on disk, MiB");
   for (const char* name : {"--cache_dir", "--cache_memory_mb", "--cache_disk_mb"}) app.get_option(name)->group("Cache");
+
+  cache::SharedCacheOptions& shared = flags.engine.shared_cache;
+  app.add_option("--shared_cache", shared.url,
+                 "cache that servers share, in Redis: redis://HOST:PORT[/DB], redis+sentinel://HOST:PORT,.../MASTER, "
+                 "redis+cluster://HOST:PORT,...; rediss, rediss+sentinel, rediss+cluster for TLS; empty: none");
+  app.add_option("--shared_cache_user", shared.user, "its user; empty: Redis' default one");
+  app.add_option("--shared_cache_password_file", shared.password_file, "file with its password; empty: none");
+  app.add_option("--shared_cache_ca_file", shared.ca_file,
+                 "TLS: certificates that are trusted, PEM; empty: the system's");
+  app.add_option("--shared_cache_cert_file", shared.cert_file, "TLS: this server's certificate, PEM; empty: none");
+  app.add_option("--shared_cache_key_file", shared.key_file, "TLS: its key, PEM");
+  number("--shared_cache_timeout_ms", raw.shared_cache_timeout_ms, 1, 60'000,
+         "most time for one operation of the shared cache, milliseconds");
+  number("--shared_cache_queue_mb", raw.shared_cache_queue_mb, 0, kMaxMb,
+         "artifacts that wait to be written to the shared cache, MiB; more are not written");
+  number("--shared_cache_ttl_hours", raw.shared_cache_ttl_hours, 0, 10 * 365 * 24,
+         "how long the shared cache keeps what nobody uses, hours; 0: until Redis evicts it");
+  number("--shared_cache_lease_seconds", raw.shared_cache_lease_seconds, 1, 3600,
+         "how long other servers wait for one that died while it built something for all, seconds");
+  for (const char* name :
+       {"--shared_cache", "--shared_cache_user", "--shared_cache_password_file", "--shared_cache_ca_file",
+        "--shared_cache_cert_file", "--shared_cache_key_file", "--shared_cache_timeout_ms", "--shared_cache_queue_mb",
+        "--shared_cache_ttl_hours", "--shared_cache_lease_seconds"}) {
+    app.get_option(name)->group("Shared cache");
+  }
 
   number("--compile_threads", flags.engine.compile_threads, 0, 4096,
          "threads that compile kernels; 0: one for each core");
@@ -202,6 +231,10 @@ FlagsOutcome ParseServerFlags(int argc, const char* const* argv, const std::stri
   flags.engine.cache_dir = app.count("--cache_dir") > 0 ? raw.cache_dir : DefaultCacheDir();
   flags.engine.cache_memory_bytes = raw.cache_memory_mb * kMiB;
   flags.engine.cache_disk_bytes = raw.cache_disk_mb * kMiB;
+  flags.engine.shared_cache.timeout = absl::Milliseconds(raw.shared_cache_timeout_ms);
+  flags.engine.shared_cache.queue_bytes = raw.shared_cache_queue_mb * kMiB;
+  flags.engine.shared_cache.ttl = absl::Hours(raw.shared_cache_ttl_hours);
+  flags.engine.shared_cache.lease = absl::Seconds(raw.shared_cache_lease_seconds);
   flags.engine.limits.max_constant_bytes = raw.max_constant_mb * kMiB;
   flags.engine.tensors.capacity_bytes = raw.tensor_store_mb * kMiB;
   flags.engine.tensors.owner_quota_bytes = raw.tensor_quota_mb * kMiB;

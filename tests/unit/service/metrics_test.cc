@@ -43,6 +43,7 @@ MetricSources Sources() {
   sources.engine.compilers = {{"host", {1, 2, 3, 4, 5, 6, 7}}};
   sources.engine.warnings = {"no disk"};
   sources.cache = engine.CacheStats();
+  sources.cache.shared.emplace().queue_bytes = 99;
   sources.tensors.tensors = 17;
   sources.calls.compile = {3, 4, absl::Seconds(1)};
   sources.calls.inflight_bytes = 1234;
