@@ -10,6 +10,7 @@
 # reached, those tests are skipped.
 # FUSELINE_TEST_REDIS=1: also installs the Redis server, for tests of the shared cache; where it can't be, those tests are skipped.
 # FUSELINE_TEST_BROWSER=1: also installs Chromium, for the test of the page of `explain --html`; where it can't be, that test is skipped.
+# FUSELINE_FUNCTIONS_ONLY=1: installs nothing; for scripts that use the functions here.
 # Returns 0, or 1 where Debian packages are missing and can't be installed.
 
 fuseline_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -141,6 +142,7 @@ fuseline_install_redis() {
   RUNLEVEL=1 fuseline_apt_install redis-server || echo "it could not be installed: the tests that need it are skipped" >&2
 }
 
+if [ "${FUSELINE_FUNCTIONS_ONLY:-0}" = 1 ]; then return 0; fi
 fuseline_install_packages || return 1 2>/dev/null || exit 1
 if [ "${FUSELINE_SKIP_NVRTC:-0}" != 1 ]; then fuseline_install_nvrtc; fi
 if [ "${FUSELINE_TEST_PYTHON:-0}" = 1 ]; then fuseline_install_test_python; fi

@@ -6,7 +6,7 @@
 #   --fuzz         also every fuzzer for a while, from the committed inputs; the default where CI=true
 #   --no-fuzz
 #   --fuzz-seconds N   for each fuzzer; default: 60
-#   --label L      only tests with this label (unit, golden, conformance, cuda_host, e2e, gpu, tools)
+#   --label L      only tests with this label (unit, golden, conformance, cuda_host, e2e, gpu, tools, container)
 #   --preset P     build with this preset (default: release; ci where CI=true)
 #   --jobs N       parallel jobs; default: one for each core
 # Exit code 0: everything passed; 1: something failed.
@@ -138,7 +138,7 @@ if [ "$sanitizers" -eq 1 ]; then
     section "Address and undefined-behaviour sanitizers"
     if build asan all; then
       # Tools are scripts; benchmarks measure.
-      run_tests asan ${label:+-L "^$label\$"} -LE '^(bench|tools)$'
+      run_tests asan ${label:+-L "^$label\$"} -LE '^(bench|tools|container)$'
     else
       failed=$((failed + 1))
       failures+=("build of asan")

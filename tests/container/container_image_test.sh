@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Builds the image from the programs of a build folder, and runs docker/smoke_test.sh on it.
+#   container_image_test.sh BUILD-FOLDER
+# Exit code: 0 passed, 1 failed, 77 there is no container engine and none can be installed.
+set -euo pipefail
+build="$(cd "${1:?which build folder?}" && pwd)"
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+image="fuseline-test:$$"
+# Layers stay for the next run; the image itself does not.
+finish() { "${CONTAINER_ENGINE:-podman}" rmi -f "$image" >/dev/null 2>&1 || true; }
+trap finish EXIT
+docker/build.sh --prebuilt "$build" --tag "$image"
+docker/smoke_test.sh --image "$image" --cli "$build/client/cli/fuseline"
