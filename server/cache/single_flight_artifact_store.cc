@@ -158,6 +158,10 @@ class SingleFlightArtifactStore : public ArtifactStore {
 
   absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build, const WaitOptions& wait) override {
     if (wait.on_stage) wait.on_stage(BuildStage::kCacheCheck);
+    // What is being built is not there yet: looking for it, with all who wait for it, would take time for nothing.
+    if (options_.coordinator != nullptr) {
+      if (const std::shared_ptr<Flight> flight = Join(key); flight != nullptr) return WaitFor(*flight, false, wait);
+    }
     while (true) {
       // A flight that lands between our look and our taking off is seen by the count, and we look again.
       const int64_t landings = landings_;
@@ -237,6 +241,15 @@ class SingleFlightArtifactStore : public ArtifactStore {
     bool is_claiming = true;  // with a thread, which asks
     bool is_woken = false;    // while it was
   };
+
+  // The flight of a key that is under way, which the caller waits for now; null where there is none.
+  std::shared_ptr<Flight> Join(const Fingerprint& key) {
+    absl::MutexLock lock(&mutex_);
+    const auto it = flights_.find(key);
+    if (it == flights_.end() || !it->second->Attach(is_draining_)) return nullptr;
+    ++joins_;
+    return it->second;
+  }
 
   // For a thread, or for another server.
   size_t Waiting() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {

@@ -9,23 +9,28 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/cache/shared_artifact_store.h"
 #include "tests/testing/program_runner.h"
 #include "tests/testing/redis_process.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/unit/server/test_artifacts.h"
 
 namespace fuseline::cache {
 namespace {
 
 using ::fuseline::testing::FreePort;
+using ::fuseline::testing::KeyOf;
 using ::fuseline::testing::RedisProcess;
 using ::fuseline::testing::RunProgram;
 using ::fuseline::testing::StatusIs;
+using ::fuseline::testing::StoredArtifact;
 using ::fuseline::testing::TemporaryFolder;
 using ::testing::HasSubstr;
 
@@ -269,6 +274,42 @@ TEST_F(RedisClusterTest, BatchIsSpreadOverTheNodes) {
   ASSERT_OK(replies);
   for (size_t i = 0; i < 100; ++i) EXPECT_EQ((*replies)[100 + i].text, absl::StrCat(i));
   for (const auto& node : nodes_) EXPECT_GT(std::stoi(node->Cli({"DBSIZE"})), 10);
+}
+
+TEST_F(RedisClusterTest, ArtifactsAndLeasesAreSharedThroughACluster) {
+  SharedCacheOptions options;
+  options.url = url();
+  options.timeout = absl::Seconds(2);
+  auto one = OpenSharedLevel(options, nullptr, nullptr);
+  ASSERT_OK(one);
+  options.url = absl::StrCat("redis+cluster://127.0.0.1:", nodes_[2]->port());
+  auto other = OpenSharedLevel(options, nullptr, nullptr);
+  ASSERT_OK(other);
+  absl::Mutex mutex;
+  std::set<Fingerprint> woken;
+  other->coordinator->OnWake([&](const Fingerprint& key) {
+    absl::MutexLock lock(&mutex);
+    woken.insert(key);
+  });
+  for (int n = 0; n < 20; ++n) {
+    ASSERT_EQ(one->coordinator->TryClaim(KeyOf(n)), Claim::kMine);
+    ASSERT_EQ(other->coordinator->TryClaim(KeyOf(n)), Claim::kOthers);
+    ASSERT_OK(one->store->Put(KeyOf(n), StoredArtifact(KeyOf(n), absl::StrCat("kernel ", n))));
+    one->coordinator->Release(KeyOf(n));
+  }
+  EXPECT_TRUE(Eventually([&] {
+    absl::MutexLock lock(&mutex);
+    return woken.size() == 20;
+  }));
+  for (int n = 0; n < 20; ++n) {
+    EXPECT_EQ(other->coordinator->TryClaim(KeyOf(n)), Claim::kPublished);
+    const auto found = other->store->Get(KeyOf(n));
+    ASSERT_OK(found);
+    ASSERT_NE(found->artifact, nullptr);
+    EXPECT_EQ(found->artifact->kernels[0].bytes, absl::StrCat("kernel ", n));
+  }
+  for (const auto& node : nodes_) EXPECT_GT(std::stoi(node->Cli({"DBSIZE"})), 5);
+  other->coordinator->Stop();
 }
 
 TEST_F(RedisClusterTest, SlotsThatMoveAreFollowed) {

@@ -1,9 +1,11 @@
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <new>
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/status/error.h"
@@ -390,6 +392,207 @@ TEST_F(SingleFlightArtifactStoreTest, DestructionStopsWhatNobodyWaitsFor) {
   EXPECT_FALSE(caller.Leave().ok());
   store_.reset();
   slow.WaitUntilStopped();
+}
+
+// Answers as it is told, and lets the test wake.
+class FakeCoordinator : public BuildCoordinator {
+ public:
+  void OnWake(std::function<void(const Fingerprint&)> wake) override { wake_ = std::move(wake); }
+  Claim TryClaim(const Fingerprint& key) override {
+    Claim claim = Claim::kMine;
+    std::function<void()> during;
+    {
+      absl::MutexLock lock(&mutex_);
+      ++claims_;
+      if (!answers_.empty()) {
+        claim = answers_.front();
+        answers_.pop_front();
+      }
+      during.swap(during_next_claim_);
+    }
+    if (during) during();
+    return claim;
+  }
+  void Release(const Fingerprint& key) override {
+    absl::MutexLock lock(&mutex_);
+    ++releases_;
+    if (at_release_) at_release_();
+  }
+  void Stop() override {}
+
+  void Answer(std::deque<Claim> answers) {
+    absl::MutexLock lock(&mutex_);
+    answers_ = std::move(answers);
+  }
+  void DuringNextClaim(std::function<void()> action) {
+    absl::MutexLock lock(&mutex_);
+    during_next_claim_ = std::move(action);
+  }
+  void AtRelease(std::function<void()> action) {
+    absl::MutexLock lock(&mutex_);
+    at_release_ = std::move(action);
+  }
+  void Wake(const Fingerprint& key) { wake_(key); }
+  int claims() const {
+    absl::MutexLock lock(&mutex_);
+    return claims_;
+  }
+  int releases() const {
+    absl::MutexLock lock(&mutex_);
+    return releases_;
+  }
+
+ private:
+  std::function<void(const Fingerprint&)> wake_;
+  mutable absl::Mutex mutex_;
+  std::deque<Claim> answers_ ABSL_GUARDED_BY(mutex_);  // then kMine
+  std::function<void()> during_next_claim_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> at_release_ ABSL_GUARDED_BY(mutex_);
+  int claims_ ABSL_GUARDED_BY(mutex_) = 0;
+  int releases_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class CoordinatedBuildsTest : public ::testing::Test {
+ protected:
+  CoordinatedBuildsTest() {
+    inner_.outcome = Outcome::kSharedHit;
+    BuildPoolOptions options;
+    options.threads = 1;
+    options.coordinator = coordinator_;
+    store_ = MakeSingleFlightStore(std::make_unique<FakeArtifactStore>(inner_), options);
+  }
+  absl::StatusOr<Lookup> Ask(int n, const WaitOptions& wait = {}) {
+    return store_->GetOrBuild(
+        KeyOf(n),
+        [this, n](const BuildControl&) -> absl::StatusOr<ArtifactPtr> {
+          ++builds_;
+          return StoredArtifact(KeyOf(n), "built here");
+        },
+        wait);
+  }
+  // As another server does, through the shared level.
+  void PutByAnother(int n) {
+    absl::MutexLock lock(&inner_.mutex);
+    inner_.entries[KeyOf(n)] = StoredArtifact(KeyOf(n), "built elsewhere");
+  }
+  int64_t Waiting() const {
+    StoreStats stats;
+    store_->AddStats(stats);
+    return stats.builds_waiting;
+  }
+  void AwaitParked(int64_t flights) const {
+    while (Waiting() != flights) absl::SleepFor(absl::Milliseconds(1));
+  }
+
+  FakeStoreState inner_;
+  const std::shared_ptr<FakeCoordinator> coordinator_ = std::make_shared<FakeCoordinator>();
+  std::atomic<int> builds_{0};
+  std::unique_ptr<ArtifactStore> store_;
+};
+
+TEST_F(CoordinatedBuildsTest, BuildOfAnotherServerIsWaitedForWithoutAThread) {
+  coordinator_->Answer({Claim::kOthers});
+  absl::StatusOr<Lookup> first;
+  absl::StatusOr<Lookup> joined;
+  std::thread waits([&] { first = Ask(1); });
+  AwaitParked(1);
+  std::thread joins([&] { joined = Ask(1); });
+  // The only thread is free for others.
+  const auto other = Ask(2);
+  ASSERT_OK(other);
+  EXPECT_EQ(other->outcome, Outcome::kMiss);
+  while (true) {
+    StoreStats stats;
+    store_->AddStats(stats);
+    if (stats.joins == 1) break;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  PutByAnother(1);
+  coordinator_->Wake(KeyOf(1));
+  waits.join();
+  joins.join();
+  ASSERT_OK(first);
+  EXPECT_EQ(first->outcome, Outcome::kSharedHit);
+  EXPECT_EQ(first->artifact->kernels[0].bytes, "built elsewhere");
+  ASSERT_OK(joined);
+  EXPECT_EQ(joined->outcome, Outcome::kJoined);
+  EXPECT_EQ(builds_, 1);
+  EXPECT_EQ(Waiting(), 0);
+}
+
+TEST_F(CoordinatedBuildsTest, WakeThatComesBeforeTheAnswerIsNotLost) {
+  coordinator_->Answer({Claim::kOthers});
+  coordinator_->DuringNextClaim([this] {
+    PutByAnother(1);
+    coordinator_->Wake(KeyOf(1));
+  });
+  const auto found = Ask(1);
+  ASSERT_OK(found);
+  EXPECT_EQ(found->outcome, Outcome::kSharedHit);
+  EXPECT_EQ(builds_, 0);
+}
+
+TEST_F(CoordinatedBuildsTest, BuildThatAnotherGaveUpIsTakenOver) {
+  coordinator_->Answer({Claim::kOthers, Claim::kOthers});
+  absl::StatusOr<Lookup> result;
+  std::thread waits([&] { result = Ask(1); });
+  AwaitParked(1);
+  coordinator_->Wake(KeyOf(1));  // a third one has it now
+  while (coordinator_->claims() < 2) absl::SleepFor(absl::Milliseconds(1));
+  AwaitParked(1);
+  coordinator_->Wake(KeyOf(1));
+  waits.join();
+  ASSERT_OK(result);
+  EXPECT_EQ(result->outcome, Outcome::kMiss);
+  EXPECT_EQ(builds_, 1);
+  EXPECT_EQ(coordinator_->releases(), 1);
+}
+
+TEST_F(CoordinatedBuildsTest, ClaimIsReleasedOnceTheArtifactIsKept) {
+  coordinator_->AtRelease([this] {
+    absl::MutexLock lock(&inner_.mutex);
+    EXPECT_EQ(inner_.puts, 1);
+  });
+  ASSERT_OK(Ask(1));
+  EXPECT_EQ(coordinator_->releases(), 1);
+  const auto failed = store_->GetOrBuild(
+      KeyOf(2), [](const BuildControl&) -> absl::StatusOr<ArtifactPtr> { return Internal("no compiler"); });
+  EXPECT_THAT(failed, StatusIs(absl::StatusCode::kInternal, "no compiler"));
+  EXPECT_EQ(coordinator_->releases(), 2) << "others try it too";
+}
+
+TEST_F(CoordinatedBuildsTest, WithoutAnybodyToAskItIsBuilt) {
+  coordinator_->Answer({Claim::kUnavailable});
+  const auto built = Ask(1);
+  ASSERT_OK(built);
+  EXPECT_EQ(built->outcome, Outcome::kMiss);
+  EXPECT_EQ(coordinator_->releases(), 0);
+}
+
+TEST_F(CoordinatedBuildsTest, WhatIsSaidToBeThereAndNeverIsIsBuilt) {
+  coordinator_->Answer(std::deque<Claim>(100, Claim::kPublished));
+  const auto built = Ask(1);
+  ASSERT_OK(built);
+  EXPECT_EQ(built->outcome, Outcome::kMiss);
+  EXPECT_LT(coordinator_->claims(), 10);
+}
+
+TEST_F(CoordinatedBuildsTest, DrainingWaitsForAnotherServerOnlyWhileSomebodyWaits) {
+  coordinator_->Answer({Claim::kOthers, Claim::kOthers});
+  WaitOptions wait;
+  wait.deadline = absl::Now() + absl::Milliseconds(50);
+  EXPECT_THAT(Ask(1, wait), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  absl::StatusOr<Lookup> result;
+  std::thread waits([&] { result = Ask(2); });
+  AwaitParked(2);
+  std::thread drains([&] { store_->Drain(); });
+  AwaitParked(1);  // the one that nobody waits for has gone
+  PutByAnother(2);
+  coordinator_->Wake(KeyOf(2));
+  drains.join();
+  waits.join();
+  ASSERT_OK(result);
+  EXPECT_EQ(result->outcome, Outcome::kSharedHit);
 }
 
 }  // namespace
