@@ -12,12 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: its backend is not tested")
 
+import fuseline.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from conftest import ServerProcess  # noqa: E402
 from torch import nn  # noqa: E402
 from torch_testing import DEVICE, assert_all_compiled, assert_same, check, compiled, on_device, seeded  # noqa: E402
-
-import fuseline.torch  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -233,7 +232,8 @@ def test_training_with_symbolic_sizes(torch_server: str) -> None:
 
 def test_what_can_not_be_compiled_is_named_once(torch_server: str, caplog: pytest.LogCaptureFixture) -> None:
     def function(x: Any) -> Any:
-        return torch.linalg.inv(x + 4 * torch.eye(4)) * 2 + torch.linalg.inv(x * 0.1 + torch.eye(4)).sin()
+        eye = torch.eye(4, device=x.device)
+        return torch.linalg.inv(x + 4 * eye) * 2 + torch.linalg.inv(x * 0.1 + eye).sin()
 
     with caplog.at_level(logging.WARNING, "fuseline.torch"):
         x = seeded(4, 4)
@@ -355,7 +355,7 @@ def test_a_server_that_is_lost_later_leaves_new_graphs_to_torch(
 
 def test_constants_of_the_function_are_moved_once(torch_server: str) -> None:
     def function(a: Any) -> Any:
-        return a * torch.tensor([1.0, 2.0, 3.0]) + torch.tensor(0.5) + torch.tensor(2)
+        return a * torch.tensor([1.0, 2.0, 3.0], device=a.device) + torch.tensor(0.5) + torch.tensor(2)
 
     x = seeded(4, 3)
     check(function, (x,), torch_server)

@@ -9,11 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: its backend is not tested")
 
+import fuseline.torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 from torch_testing import assert_same, compiled  # noqa: E402
-
-import fuseline.torch  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: the backend is tested on the CPU only")
 

@@ -184,19 +184,19 @@ CASES: dict[str, tuple[Function, tuple[Any, ...]]] = {
     "triangles": (lambda x: (x.tril(), x.triu(1), torch.diag_embed(x)), (X,)),
     "made_values": (
         lambda x: (
-            torch.arange(5) + x,
-            torch.arange(0, 1, 0.2) * x,
+            torch.arange(5, device=x.device) + x,
+            torch.arange(0, 1, 0.2, device=x.device) * x,
             torch.ones_like(x) * x,
-            torch.full((4, 1), 1.5) + x,
+            torch.full((4, 1), 1.5, device=x.device) + x,
         ),
         (X,),
     ),
     "more_made_values": (
         lambda x: (
-            torch.eye(5) + x[0],
-            torch.linspace(0, 1, 5) + x,
-            torch.tensor([1.0, 2, 3, 4, 5]) * x,
-            x + torch.arange(10, 0, -2),
+            torch.eye(5, device=x.device) + x[0],
+            torch.linspace(0, 1, 5, device=x.device) + x,
+            torch.tensor([1.0, 2, 3, 4, 5], device=x.device) * x,
+            x + torch.arange(10, 0, -2, device=x.device),
         ),
         (X,),
     ),

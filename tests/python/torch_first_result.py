@@ -101,13 +101,12 @@ def first_result(options: argparse.Namespace, how: str) -> dict[str, Any]:
 
 def call_overhead(options: argparse.Namespace) -> dict[str, Any]:
     """Runs in a process of its own."""
-    import torch
-    from torch_timing import host_microseconds
-
     import fuseline
+    import torch
     from fuseline import launch
-    from fuseline.torch.lowering import OutputLayout
+    from fuseline.launch_torch import OutputLayout
     from fuseline.torch.runner import make_runner
+    from torch_timing import host_microseconds
 
     case = find_case(options, options.small_workload)
     args = case["make"]()

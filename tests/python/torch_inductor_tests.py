@@ -30,9 +30,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import fuseline.torch
+import torch
 from fuseline.torch.backend import backend as fuseline_backend
 
 INDUCTOR_NAMES = (

@@ -22,10 +22,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import fuseline.torch
 import torch
 from torch_timing import median_ms, synchronize
-
-import fuseline.torch
 
 _LARGE = 512
 _SMALL = 64

@@ -9,10 +9,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import fuseline.torch
 import torch
 import torch.utils._pytree as tree
-
-import fuseline.torch
 
 DEVICE = os.environ.get("FUSELINE_TEST_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -24,12 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fuseline.torch
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch_timing import synchronize
-
-import fuseline.torch
 
 
 class Block(nn.Module):

@@ -16,6 +16,8 @@ import torch
 import torch.fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from fuseline.launch_torch import OutputLayout
+
 from .constants import is_number, value_of
 from .element_types import NAMES
 from .graph_text import GraphText, Value

@@ -2,8 +2,8 @@
 
 Pipeline: Launcher, how inputs and outputs lie in memory -> make_runner -> function of tensors that gives a tuple. All
 that does not depend on the call is worked out here, and dtypes, shapes and strides were guarded by Dynamo: a call
-reads pointers, allocates outputs and makes one native call. Thread-safety: thread-safe. Errors: an index out of range raises IndexError; on a GPU at a later call of
-the same group.
+reads pointers, allocates outputs and makes one native call. Thread-safety: thread-safe. Errors: an index out of range
+raises IndexError; on a GPU at a later call of the same group.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from fuseline.launch import _last_error as last_error
 from fuseline.launch_torch import OutputLayout, allocator, laid_out, make_run, with_final_strides
 
 Runner = Callable[..., tuple[torch.Tensor, ...]]
-
-_ARENA_ALIGNMENT = 256
 
 
 def _misplaced(tensor: torch.Tensor, strides: tuple[int, ...]) -> bool:
