@@ -9,6 +9,8 @@
 # FUSELINE_TEST_PYTHON=1: also fetches the Python packages that some tests need from PyPI, into .cache/test_python; where that can't be
 # reached, those tests are skipped.
 # FUSELINE_TEST_REDIS=1: also installs the Redis server, for tests of the shared cache; where it can't be, those tests are skipped.
+# FUSELINE_TEST_DEPLOY=1: also installs what checks the files of deploy/ and docker/ (HAProxy, nginx, promtool, kubernetes-validate); checks
+# whose program can't be installed are skipped.
 # FUSELINE_TEST_BROWSER=1: also installs Chromium, for the test of the page of `explain --html`; where it can't be, that test is skipped.
 # FUSELINE_FUNCTIONS_ONLY=1: installs nothing; for scripts that use the functions here.
 # Returns 0, or 1 where Debian packages are missing and can't be installed.
@@ -23,6 +25,9 @@ fuseline_packages=(
 
 # For tests/models, in .cache/test_python.
 fuseline_test_wheels=('numpy<3' 'onnx==1.23.2' 'onnxruntime==1.32.0')
+
+# For tests/tools/deploy_configs_test.py, in .cache/test_deploy.
+fuseline_deploy_wheels=('kubernetes-validate==1.37.0')
 
 # Runs its arguments as root.
 fuseline_as_root() {
@@ -142,9 +147,33 @@ fuseline_install_redis() {
   RUNLEVEL=1 fuseline_apt_install redis-server || echo "it could not be installed: the tests that need it are skipped" >&2
 }
 
+# Only to read files with: as root the packages' services are not started.
+fuseline_install_deploy_checks() {
+  local folder="$fuseline_root/.cache/test_deploy" wanted="${fuseline_deploy_wheels[*]}" packages=()
+  if command -v apt-get >/dev/null 2>&1; then
+    PATH="$PATH:/usr/sbin" command -v haproxy >/dev/null 2>&1 || packages+=(haproxy)
+    PATH="$PATH:/usr/sbin" command -v nginx >/dev/null 2>&1 || packages+=(nginx-light)
+    command -v promtool >/dev/null 2>&1 || packages+=(prometheus)
+    command -v systemd-analyze >/dev/null 2>&1 || packages+=(systemd)
+    if [ "${#packages[@]}" -gt 0 ]; then
+      echo "installing for checks of deploy/: ${packages[*]}"
+      RUNLEVEL=1 fuseline_apt_install "${packages[@]}" || echo "they could not be installed: checks that need them are skipped" >&2
+    fi
+  fi
+  [ "$(cat "$folder/installed" 2>/dev/null)" != "$wanted" ] || return 0
+  rm -rf "$folder"
+  if fuseline_pip_install "$folder" "${fuseline_deploy_wheels[@]}"; then
+    echo "$wanted" >"$folder/installed"
+  else
+    rm -rf "$folder"
+    echo "kubernetes-validate could not be fetched: checks that need it are skipped" >&2
+  fi
+}
+
 if [ "${FUSELINE_FUNCTIONS_ONLY:-0}" = 1 ]; then return 0; fi
 fuseline_install_packages || return 1 2>/dev/null || exit 1
 if [ "${FUSELINE_SKIP_NVRTC:-0}" != 1 ]; then fuseline_install_nvrtc; fi
 if [ "${FUSELINE_TEST_PYTHON:-0}" = 1 ]; then fuseline_install_test_python; fi
 if [ "${FUSELINE_TEST_REDIS:-0}" = 1 ]; then fuseline_install_redis; fi
+if [ "${FUSELINE_TEST_DEPLOY:-0}" = 1 ]; then fuseline_install_deploy_checks; fi
 if [ "${FUSELINE_TEST_BROWSER:-0}" = 1 ]; then fuseline_install_browser; fi
