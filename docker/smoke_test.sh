@@ -175,7 +175,7 @@ docker/make_secrets.sh "$work/secrets" >/dev/null
 chmod 0711 "$work"
 container_ensure_base debian:bookworm-slim
 printf 'FROM debian:bookworm-slim\nRUN apt-get update -q && apt-get install -q -y --no-install-recommends redis-server haproxy && rm -rf /var/lib/apt/lists/*\n' |
-  "$engine" build -q -t fuseline-test-services -f - "$work" >/dev/null
+  "$engine" build -q -t fuseline-test-services -f - "$work" >/dev/null 2>&1
 sed -e "s|\./secrets/|$work/secrets/|" -e "s|\.\./deploy/|$PWD/deploy/|" -e "s|\./redis.conf|$PWD/docker/redis.conf|" docker/compose.yaml >"$work/compose.yaml"
 compose+=(-p "$name" -f "$work/compose.yaml")
 FUSELINE_PORT="$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
@@ -202,6 +202,6 @@ for service in server-1 server-2; do
   echo "asked directly, $service answers with a $outcome"
 done
 passed "both servers know it, from memory or Redis"
-"$engine" stop -t 20 "$(container server-1)" >/dev/null
+"$engine" stop -t 20 "$(container server-1)" >/dev/null 2>&1
 ask_examples "after one of the servers was stopped"
 echo "smoke test passed"

@@ -11,4 +11,4 @@ image="fuseline-test:$$"
 finish() { "${CONTAINER_ENGINE:-podman}" rmi -f "$image" >/dev/null 2>&1 || true; }
 trap finish EXIT
 docker/build.sh --prebuilt "$build" --tag "$image"
-docker/smoke_test.sh --image "$image" --cli "$build/client/cli/fuseline"
+docker/smoke_test.sh --cluster --image "$image" --cli "$build/client/cli/fuseline"

@@ -9,6 +9,7 @@ For every file of the source tree:
   - a header starts with a comment that says what it is, and has #pragma once;
   - no thread_local (but in THREAD_LOCAL_FILES below), no singleton (a static `instance`, or a function Instance()/GetInstance());
   - the file that "Tested by PATH" names exists;
+  - no file of more than 512 KiB, and none with bytes that no text has, but for inputs of fuzzers (BINARY below);
   - every .h and .cc below a folder of ours, and every test, is named in a CMakeLists.txt at or above it, or by its whole path in any.
 Prints one line for each finding and exits with 1; 0 if there is none.
 """
@@ -28,6 +29,9 @@ THREAD_LOCAL_FILES = frozenset({"client/launch/last_error.cc"})
 THREAD_LOCAL = re.compile(r"\bthread_local\b|\b__thread\b")
 SINGLETON = re.compile(r"\bstatic\b[^;(]*\binstance_?\b\s*[;={(]|\b(Get)?Instance\(\)")
 TESTED_BY = re.compile(r"Tested by:?\s+((?:tests/[\w./-]+(?:,\s+|\s+and\s+)?)+)")
+MAX_BYTES = 512 << 10
+# Inputs as they travel on the wire.
+BINARY = re.compile(r"^tests/fuzz/(corpus|regressions)/")
 SOURCE_SUFFIXES = (".h", ".cc")
 TEST_NAME = re.compile(r"(_test\.(cc|py|sh))$")
 
@@ -55,6 +59,20 @@ def check_names(path):
     for part in parts:
         if BAD_NAME.search(part) and not part.endswith(".json"):
             yield f"{path}: '{part}': name it after its subject"
+
+
+def check_contents(path, content):
+    if len(content) > MAX_BYTES:
+        yield f"{path}: {len(content)} bytes, and {MAX_BYTES} are allowed: make it when it is needed, or take it from a package"
+    # A zero byte is what git calls binary by; UTF-8 is all that text is written in here.
+    if not BINARY.match(path):
+        try:
+            binary = b"\0" in content
+            content.decode("utf-8")
+        except UnicodeDecodeError:
+            binary = True
+        if binary:
+            yield f"{path}: binary: nothing built is committed"
 
 
 def check_length(path, text):
@@ -128,6 +146,8 @@ def check(root):
     for path in tree_files(root):
         count += 1
         findings += check_names(path)
+        with open(os.path.join(root, path), "rb") as file:
+            findings += check_contents(path, file.read())
         if not path.endswith((".h", ".cc", ".py", ".sh", ".proto")):
             continue
         with open(os.path.join(root, path), encoding="utf-8") as file:

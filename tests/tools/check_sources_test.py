@@ -19,8 +19,8 @@ class CheckSourcesTest(unittest.TestCase):
             for path, text in files.items():
                 full = os.path.join(root, path)
                 os.makedirs(os.path.dirname(full), exist_ok=True)
-                with open(full, "w", encoding="utf-8") as file:
-                    file.write(text)
+                with open(full, "wb") as file:
+                    file.write(text if isinstance(text, bytes) else text.encode("utf-8"))
             return check_sources.check(root)[0]
 
     def library(self, name, text):
@@ -48,6 +48,23 @@ class CheckSourcesTest(unittest.TestCase):
             findings = self.findings(self.library(name, text))
             self.assertEqual(len(findings), 1, (name, text[:40], findings))
             self.assertIn(expected, findings[0])
+
+    def test_what_is_built_or_large_is_no_source(self):
+        for path, content, expected in [
+            ("deploy/graph.json", b"[" + b"1," * (256 << 10) + b"1]", "are allowed"),
+            ("docs/picture.png", b"\x89PNG\r\n\x1a\n\x00", "binary"),
+            ("client/cli/fuseline", b"\x7fELF\x02\x01\x01\x00", "binary"),
+            ("docs/latin.md", "Größe\n".encode("latin-1"), "binary"),
+        ]:
+            findings = self.findings({path: content})
+            self.assertEqual(len(findings), 1, (path, findings))
+            self.assertIn(expected, findings[0])
+        for path, content in [
+            ("tests/fuzz/corpus/artifact_decoder/0a.bin", b"\x00\xff"),
+            ("docs/size.md", "Größe\n".encode("utf-8")),
+            ("deploy/graph.json", b" " * (512 << 10)),
+        ]:
+            self.assertEqual(self.findings({path: content}), [], path)
 
     def test_comments_and_literals_are_not_code(self):
         text = '// no thread_local here\n/* static X instance; */\nconst char* a = "thread_local";\nconst char* b = R"(thread_local\n)";\n'
