@@ -51,6 +51,7 @@ class Backend {
                                                            const Tolerance& tolerance) = 0;
   // Measures on random inputs, which the engine's side makes.
   virtual absl::StatusOr<BenchmarkResult> Benchmark(const CompileSpec& spec, const BenchmarkOptions& options) = 0;
+  // Of several servers, one with a CUDA device if there is one, else the first that answers.
   virtual absl::StatusOr<ServerInfo> Info() = 0;
   virtual absl::StatusOr<CacheStats> GetCacheStats() = 0;
 
@@ -62,8 +63,10 @@ class Backend {
 };
 
 struct BackendOptions {
-  std::string server;                                  // not empty: a server at this address
-  std::string owner;                                   // of kept tensors
+  std::string server;        // not empty: a server at this address, or several
+  std::string owner;         // of kept tensors
+  bool round_robin = false;  // of several servers: not by affinity
+  absl::Duration hedge_delay = absl::InfiniteDuration();
   std::string cache_dir;                               // local: the disk cache; empty: none
   int device_threads = 0;                              // local: threads of the CPU device; 0: one for each core
   absl::Duration deadline = absl::InfiniteDuration();  // of each call to a server

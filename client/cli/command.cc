@@ -47,6 +47,8 @@ absl::StatusOr<Backend*> CommandContext::GetBackend() {
   if (flags_.timeout_seconds > 0) options.deadline = absl::Seconds(flags_.timeout_seconds);
   options.server = ServerAddress();
   options.owner = flags_.owner;
+  options.round_robin = flags_.balance == "round_robin";
+  if (flags_.hedge_ms > 0) options.hedge_delay = absl::Milliseconds(flags_.hedge_ms);
   FUSELINE_ASSIGN_OR_RETURN(backend_, options.server.empty() ? MakeLocalBackend(options) : MakeRemoteBackend(options));
   return backend_.get();
 }

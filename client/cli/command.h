@@ -19,6 +19,8 @@ namespace fuseline::cli {
 struct GlobalFlags {
   std::string server;  // --server, else $FUSELINE_SERVER where --local is not given
   std::string owner;   // of kept tensors
+  std::string balance = "affinity";
+  double hedge_ms = 0;  // 0: never
   bool local = false;
   bool json = false;
   std::string cache_dir;       // --local: the disk cache

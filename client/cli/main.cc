@@ -21,7 +21,16 @@ int main(int argc, char** argv) {
   app.fallthrough();  // global flags may follow the command
   cli::GlobalFlags flags;
   CLI::Option* server = app.add_option("--server", flags.server,
-                                       "HOST:PORT or unix:PATH of a server; default: $FUSELINE_SERVER, else --local");
+                                       "HOST:PORT or unix:PATH of a server, or several of them, separated by commas; "
+                                       "dns:///HOST:PORT: one at each of the name's addresses; default: "
+                                       "$FUSELINE_SERVER, else --local");
+  app.add_option("--balance", flags.balance,
+                 "of several servers: affinity (equal graphs meet on one) or round_robin (each call to the next)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"affinity", "round_robin"}));
+  app.add_option("--hedge-ms", flags.hedge_ms,
+                 "with several servers: milliseconds after which a second one is asked to compile too; 0: never")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--owner", flags.owner, "with --server: whose kept tensors to see and use");
   app.add_flag("--local", flags.local, "an engine in this process")->excludes(server);
   app.add_flag("--json", flags.json, "results as JSON");

@@ -1,4 +1,5 @@
 // A server does the work, through the client library.
+#include "absl/strings/match.h"
 #include "client/cli/backend.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
@@ -8,7 +9,7 @@ namespace {
 
 class RemoteBackend : public Backend {
  public:
-  explicit RemoteBackend(std::unique_ptr<client::Client> client) : client_(std::move(client)) {}
+  RemoteBackend(std::unique_ptr<client::Client> client, bool several) : client_(std::move(client)), several_(several) {}
 
   absl::StatusOr<CompileResult> Compile(const CompileSpec& spec, const StageListener& on_stage) override {
     return client_->Compile(spec, /*include_source=*/true, on_stage);
@@ -30,7 +31,19 @@ class RemoteBackend : public Backend {
   absl::StatusOr<BenchmarkResult> Benchmark(const CompileSpec& spec, const BenchmarkOptions& options) override {
     return client_->Benchmark(spec, options);
   }
-  absl::StatusOr<ServerInfo> Info() override { return client_->GetServerInfo(); }
+  absl::StatusOr<ServerInfo> Info() override {
+    if (!several_) return client_->GetServerInfo();
+    FUSELINE_ASSIGN_OR_RETURN(const std::vector<client::ServerState> states, client_->GetServerStates());
+    const client::ServerState* best = nullptr;
+    for (const client::ServerState& state : states) {
+      if (!state.info.ok()) continue;
+      if (best == nullptr) best = &state;
+      for (const client::DeviceInfo& device : state.info->devices) {
+        if (device.healthy && absl::StartsWith(device.target, "cuda")) return state.info;
+      }
+    }
+    return best != nullptr ? best->info : states.front().info;
+  }
   absl::StatusOr<CacheStats> GetCacheStats() override { return client_->GetCacheStats(); }
   absl::StatusOr<KeptTensor> PutTensor(const Tensor& tensor, const KeepOptions& options) override {
     return client_->PutTensor(tensor, options);
@@ -40,7 +53,8 @@ class RemoteBackend : public Backend {
   absl::StatusOr<KeptTensors> ListTensors() override { return client_->ListTensors(); }
 
  private:
-  std::unique_ptr<client::Client> client_;
+  const std::unique_ptr<client::Client> client_;
+  const bool several_;
 };
 
 }  // namespace
@@ -49,9 +63,12 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeRemoteBackend(const BackendOptions&
   client::ClientOptions client_options;
   client_options.deadline = options.deadline;
   client_options.owner = options.owner;
+  client_options.balance = options.round_robin ? client::Balance::kRoundRobin : client::Balance::kAffinity;
+  client_options.hedge_delay = options.hedge_delay;
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> client,
                             client::Client::Connect(options.server, client_options));
-  return std::unique_ptr<Backend>(new RemoteBackend(std::move(client)));
+  const bool several = absl::StrContains(options.server, ',') || absl::StartsWith(options.server, "dns:///");
+  return std::unique_ptr<Backend>(new RemoteBackend(std::move(client), several));
 }
 
 }  // namespace fuseline::cli

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/cpp/client_impl.h"
 #include "client/cpp/message_codec.h"
 #include "common/artifact/codec/artifact_codec.h"
@@ -29,6 +30,7 @@ absl::Status CheckOptions(const ClientOptions& options) {
       std::all_of(options.owner.begin(), options.owner.end(), [](char c) { return c >= ' ' && c <= '~'; });
   if (options.owner.size() > 128 || !printable)
     return BadOption("owner", "must be up to 128 printable ASCII characters");
+  if (options.hedge_delay <= absl::ZeroDuration()) return BadOption("hedge_delay", "must be above 0");
   return absl::OkStatus();
 }
 
@@ -38,9 +40,9 @@ Client::Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const std::string& address, const ClientOptions& options) {
-  if (address.empty()) return InvalidArgument(ErrorReason::kOptionInvalid, "address", "the server's address is empty");
   FUSELINE_RETURN_IF_ERROR(CheckOptions(options));
-  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(address, options)));
+  FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<ServerPool> servers, ServerPool::Create(address, options));
+  return std::unique_ptr<Client>(new Client(std::make_unique<Impl>(std::move(servers), options)));
 }
 
 absl::StatusOr<ExplainResult> Client::Explain(const CompileSpec& spec, const ExplainOptions& options) {
@@ -53,10 +55,11 @@ absl::StatusOr<ExplainResult> Client::Explain(const CompileSpec& spec, const Exp
     // Stages and key fields need the graph.
     SpecFieldsToProto(spec, request.mutable_spec());
     GraphToProto(*spec.graph, request.mutable_spec()->mutable_graph());
-    FUSELINE_RETURN_IF_ERROR(impl_->Call(impl_->compile(), &v1::CompileService::Stub::Explain, request, response));
+    FUSELINE_RETURN_IF_ERROR(impl_->Call(&v1::CompileService::Stub::Explain, request, response,
+                                         impl_->RouteOf(spec, Route::Need::kCompile)));
   } else {
-    FUSELINE_ASSIGN_OR_RETURN(
-        graph_sent, impl_->CallBySpec(impl_->compile(), &v1::CompileService::Stub::Explain, spec, request, response));
+    FUSELINE_ASSIGN_OR_RETURN(graph_sent, impl_->CallBySpec(&v1::CompileService::Stub::Explain, spec,
+                                                            Route::Need::kCompile, request, response));
   }
   ExplainResult result;
   FUSELINE_ASSIGN_OR_RETURN(result.summary, SummaryFromProto(response.summary()));
@@ -87,7 +90,8 @@ absl::StatusOr<VerifyResult> Client::Verify(const CompileSpec& spec, const std::
   request.mutable_tolerance()->set_atol(tolerance.atol);
   request.mutable_tolerance()->set_negative_zero_matters(tolerance.negative_zero_matters);
   v1::VerifyResponse response;
-  FUSELINE_RETURN_IF_ERROR(impl_->Call(impl_->compile(), &v1::CompileService::Stub::Verify, request, response));
+  FUSELINE_RETURN_IF_ERROR(
+      impl_->Call(&v1::CompileService::Stub::Verify, request, response, impl_->RouteOf(spec, Route::Need::kExecute)));
   VerifyResult result;
   FUSELINE_ASSIGN_OR_RETURN(result.summary, SummaryFromProto(response.summary()));
   result.passed = response.passed();
@@ -101,9 +105,8 @@ absl::StatusOr<BenchmarkResult> Client::Benchmark(const CompileSpec& spec, const
   request.set_warmup_count(options.warmup_count);
   request.set_iteration_count(options.iteration_count);
   v1::BenchmarkResponse response;
-  FUSELINE_ASSIGN_OR_RETURN(
-      const bool graph_sent,
-      impl_->CallBySpec(impl_->execute(), &v1::ExecuteService::Stub::Benchmark, spec, request, response));
+  FUSELINE_ASSIGN_OR_RETURN(const bool graph_sent, impl_->CallBySpec(&v1::ExecuteService::Stub::Benchmark, spec,
+                                                                     Route::Need::kExecute, request, response));
   BenchmarkResult result;
   FUSELINE_ASSIGN_OR_RETURN(result.summary, SummaryFromProto(response.summary()));
   result.summary.graph_sent = graph_sent;
@@ -119,15 +122,30 @@ absl::StatusOr<BenchmarkResult> Client::Benchmark(const CompileSpec& spec, const
 absl::StatusOr<ServerInfo> Client::GetServerInfo() {
   v1::GetServerInfoResponse response;
   FUSELINE_RETURN_IF_ERROR(
-      impl_->Call(impl_->admin(), &v1::AdminService::Stub::GetServerInfo, v1::GetServerInfoRequest(), response));
+      impl_->Call(&v1::AdminService::Stub::GetServerInfo, v1::GetServerInfoRequest(), response, Route()));
   return ServerInfoFromProto(response);
 }
 
 absl::StatusOr<CacheStats> Client::GetCacheStats() {
   v1::GetCacheStatsResponse response;
   FUSELINE_RETURN_IF_ERROR(
-      impl_->Call(impl_->admin(), &v1::AdminService::Stub::GetCacheStats, v1::GetCacheStatsRequest(), response));
+      impl_->Call(&v1::AdminService::Stub::GetCacheStats, v1::GetCacheStatsRequest(), response, Route()));
   return CacheStatsFromProto(response);
+}
+
+absl::StatusOr<std::vector<ServerState>> Client::GetServerStates() {
+  FUSELINE_ASSIGN_OR_RETURN(const std::vector<PooledServerPtr> servers, impl_->servers().Servers());
+  std::vector<ServerState> states;
+  for (const PooledServerPtr& server : servers) {
+    grpc::ClientContext context;
+    impl_->Prepare(context, absl::Now() + impl_->options().deadline, Route());
+    v1::GetServerInfoResponse response;
+    const grpc::Status status =
+        server->stub<v1::AdminService::Stub>().GetServerInfo(&context, v1::GetServerInfoRequest(), &response);
+    states.push_back({server->address(), status.ok() ? absl::StatusOr<ServerInfo>(ServerInfoFromProto(response))
+                                                     : absl::StatusOr<ServerInfo>(ErrorOf(status))});
+  }
+  return states;
 }
 
 }  // namespace fuseline::client

@@ -17,9 +17,15 @@
 //   UNAVAILABLE        no server answers at the address, after all attempts.
 //   DEADLINE_EXCEEDED  ClientOptions::deadline has passed.
 //   INTERNAL           the server's answer can't be decoded.
-// UNAVAILABLE is the only code retried automatically: every call is idempotent, but for those that keep tensors. Where
-// their answer was lost, a retry under a handle of one's own answers ALREADY_EXISTS, and one under a made-up handle
-// leaves a tensor behind until its lease runs out.
+// UNAVAILABLE is the only code retried automatically, as are calls whose answer was lost on the way: every call is
+// idempotent, but for those that keep tensors. Where their answer was lost, a retry under a handle of one's own answers
+// ALREADY_EXISTS, and one under a made-up handle leaves a tensor behind until its lease runs out.
+//
+// Several servers: a call goes to one that can compile or run its target, and to the next where that one does not
+// answer, drains, or has a full queue; one that did not answer is avoided for a while. A fingerprint without its graph
+// is asked of all of them before NOT_FOUND. Kept tensors are on one server, chosen by the owner's name: calls about
+// tensors, and runs that use or keep some, go there and nowhere else. Calls carry `x-fuseline-affinity`, equal for
+// equal graphs (for one owner's tensors), by which a balancer can do the same for clients that know only its address.
 //
 // Tensors travel in one message with the call, and where they are large (together 4 MiB or more) in chunks, without
 // copies of the client's: a tensor must not change while a call uses it. Memory of large results is used again once all
@@ -52,11 +58,18 @@
 
 namespace fuseline::client {
 
+// Which of several servers a call goes to first.
+enum class Balance : uint8_t {
+  kAffinity,    // equal graphs meet on one server, whoever asks (rendezvous hashing of graph, target and options)
+  kRoundRobin,  // each call to the next server
+};
+
 // None of these is part of a fingerprint.
 struct ClientOptions {
   // Of one call, all its attempts together. InfiniteDuration: none.
   absl::Duration deadline = absl::Minutes(10);
-  // Attempts of one call while the server answers UNAVAILABLE; 1: no retries. At least 1.
+  // Attempts of one call while the server answers UNAVAILABLE; 1: no retries. At least 1. Of several servers each one
+  // is tried in every attempt.
   int max_attempts = 5;
   // Wait before the second attempt; doubled for each further one, with jitter (half to all of it). The server's
   // RetryInfo is the least.
@@ -70,6 +83,10 @@ struct ClientOptions {
   int64_t max_remembered = 10'000;
   // Whose kept tensors the calls see: up to 128 printable ASCII characters.
   std::string owner = {};
+  Balance balance = Balance::kAffinity;
+  // Compile asks a second server too where the first has not answered for so long; the first answer counts, the other
+  // call is cancelled. Stages are not told then. Above 0. InfiniteDuration: never.
+  absl::Duration hedge_delay = absl::InfiniteDuration();
 };
 
 // What to compile and how. At least one of `graph` and `fingerprint` is set; with both, the fingerprint is asked for
@@ -221,6 +238,11 @@ struct ServerInfo {
   bool draining = false;
 };
 
+struct ServerState {
+  std::string address;
+  absl::StatusOr<ServerInfo> info;  // or why it does not answer
+};
+
 struct CacheLevelStats {
   std::string level;
   int64_t entries = 0;
@@ -240,8 +262,10 @@ struct CacheStats {
 
 class Client {
  public:
-  // `address`: "HOST:PORT", "[::1]:PORT" or "unix:/path/of/socket". Does not wait for the server: a call that finds
-  // none answers UNAVAILABLE. Errors: INVALID_ARGUMENT (kOptionInvalid) for an empty address or a bad option.
+  // `address`: "HOST:PORT", "[::1]:PORT" or "unix:/path/of/socket"; "dns:///HOST:PORT" is a server at each address that
+  // the name has, looked up again from time to time; several of these, separated by commas. Does not wait for a server:
+  // a call that finds none answers UNAVAILABLE. Errors: INVALID_ARGUMENT (kOptionInvalid) for an empty address or a bad
+  // option.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& address, const ClientOptions& options = {});
   ~Client();
   Client(const Client&) = delete;
@@ -276,8 +300,11 @@ class Client {
   // Measures on a device of the server, with random inputs made there. Sizes of symbolic dims must be given. The
   // deadline covers compiling and measuring.
   absl::StatusOr<BenchmarkResult> Benchmark(const CompileSpec& spec, const BenchmarkOptions& options = {});
+  // Of several servers, the first that answers.
   absl::StatusOr<ServerInfo> GetServerInfo();
   absl::StatusOr<CacheStats> GetCacheStats();
+  // Asks each server once. Errors: UNAVAILABLE where no DNS name can be resolved.
+  absl::StatusOr<std::vector<ServerState>> GetServerStates();
 
  private:
   class Impl;

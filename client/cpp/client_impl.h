@@ -1,5 +1,5 @@
-// What Client's calls share: channel, stubs, retries, and asking by fingerprint before sending a graph.
-// Pipeline: Client's methods (client.cc, execute.cc) -> Impl -> gRPC. Included only by those files.
+// What Client's calls share: the servers, retries on them, and asking by fingerprint before sending a graph.
+// Pipeline: Client's methods (client.cc, execute.cc, …) -> Impl -> ServerPool, gRPC. Included only by those files.
 // Thread-safety: thread-safe.
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "client/cpp/client.h"
 #include "client/cpp/fingerprint_memory.h"
 #include "client/cpp/message_codec.h"
+#include "client/cpp/server_pool.h"
 #include "common/ir/codec/graph_codec.h"
 #include "common/launch/block_pool.h"
 #include "common/status/error.h"
@@ -29,44 +30,56 @@ namespace fuseline::client {
 
 class Client::Impl {
  public:
-  Impl(const std::string& address, const ClientOptions& options);
+  Impl(std::unique_ptr<ServerPool> servers, const ClientOptions& options);
 
-  // One call, made again by `attempt` while the server answers UNAVAILABLE and the deadline allows. `attempt` must
-  // start from the beginning each time.
-  absl::Status WithRetries(absl::FunctionRef<grpc::Status(grpc::ClientContext&)> attempt);
+  // One call: tried on the route's servers in turn, and again after a wait, while they answer UNAVAILABLE and the
+  // deadline allows. `attempt` must start from the beginning each time. Errors: the last server's; where several were
+  // asked and none of them can serve the route, FAILED_PRECONDITION (kTargetNotAvailable) with the reason of each.
+  using Attempt = absl::FunctionRef<grpc::Status(PooledServer&, grpc::ClientContext&)>;
+  absl::Status WithRetries(const Route& route, Attempt attempt);
+  // Deadline and metadata of a call.
+  void Prepare(grpc::ClientContext& context, absl::Time deadline, const Route& route) const;
+
+  // Where a call about the spec goes: by the graph's canonical form, so that its spelling does not matter. `request`:
+  // by which the answer is remembered; may be null.
+  Route RouteOf(const CompileSpec& spec, Route::Need need, const Digest* request = nullptr);
+  // Where the owner's kept tensors are.
+  Route RouteOfTensors() const;
 
   // A unary call with its retries. `method`: of a stub.
   template <typename Stub, typename Request, typename Response>
-  absl::Status Call(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                    const Request& request, Response& response) {
+  absl::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const Request& request, Response& response, const Route& route) {
     FUSELINE_RETURN_IF_ERROR(CheckMessageSize(request));
-    return WithRetries([&](grpc::ClientContext& context) {
+    return WithRetries(route, [&](PooledServer& server, grpc::ClientContext& context) {
       response.Clear();
-      return (stub.*method)(&context, request, &response);
+      return (server.stub<Stub>().*method)(&context, request, &response);
     });
   }
 
   // Makes a call by fingerprint where one is known, else by graph; falls back to the graph. Fills in
   // request.mutable_spec(). `input_key`: what of the inputs binds symbols, and so is part of what is compiled.
-  // `call(by_fingerprint)` sends `request`, whose names of inputs and outputs are then canonical, and fills `response`.
-  // Returns whether the graph was sent.
+  // `call(by_fingerprint, route)` sends `request`, whose names of inputs and outputs are then canonical, and fills
+  // `response`. Returns whether the graph was sent.
   template <typename Request, typename Response>
-  absl::StatusOr<bool> BySpec(const CompileSpec& spec, const std::string& input_key, Request& request,
-                              const Response& response, absl::FunctionRef<absl::Status(bool by_fingerprint)> call) {
+  absl::StatusOr<bool> BySpec(const CompileSpec& spec, Route::Need need, const std::string& input_key, Request& request,
+                              const Response& response,
+                              absl::FunctionRef<absl::Status(bool by_fingerprint, const Route&)> call) {
     if (spec.graph == nullptr) {
       if (!spec.fingerprint.has_value())
         return InvalidArgument(ErrorReason::kOptionInvalid, "spec", "neither a graph nor a fingerprint is given");
       request.mutable_spec()->set_fingerprint(FingerprintBytes(*spec.fingerprint));
-      FUSELINE_RETURN_IF_ERROR(call(true));
+      FUSELINE_RETURN_IF_ERROR(call(true, RouteOf(spec, need)));
       return false;
     }
     SpecFieldsToProto(spec, request.mutable_spec());
     GraphToProto(*spec.graph, request.mutable_spec()->mutable_graph());
     if (spec.bypass_cache) {
-      FUSELINE_RETURN_IF_ERROR(call(false));
+      FUSELINE_RETURN_IF_ERROR(call(false, RouteOf(spec, need)));
       return true;
     }
     const Digest digest = RequestDigest(request.spec(), input_key);
+    const Route route = RouteOf(spec, need, &digest);
     // Where the inputs' shapes alone say how large the symbols are, the server may know the graph at other sizes.
     std::optional<Digest> every_size;
     if (!input_key.empty() && spec.symbols.empty() && !spec.graph->is_static())
@@ -85,7 +98,7 @@ class Client::Impl {
       v1::CompileSpec by_graph;
       by_graph.Swap(request.mutable_spec());
       request.mutable_spec()->set_fingerprint(FingerprintBytes(*known));
-      const absl::Status status = call(true);
+      const absl::Status status = call(true, route);
       if (status.ok()) {
         FUSELINE_RETURN_IF_ERROR(remember());
         return false;
@@ -95,29 +108,33 @@ class Client::Impl {
       if (!absl::IsNotFound(status) && !absl::IsInvalidArgument(status)) return status;
       request.mutable_spec()->Swap(&by_graph);
     }
-    FUSELINE_RETURN_IF_ERROR(call(false));
+    FUSELINE_RETURN_IF_ERROR(call(false, route));
     FUSELINE_RETURN_IF_ERROR(remember());
     return true;
   }
 
   // BySpec of a unary call whose inputs bind nothing.
   template <typename Stub, typename Request, typename Response>
-  absl::StatusOr<bool> CallBySpec(Stub& stub,
-                                  grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-                                  const CompileSpec& spec, Request& request, Response& response) {
-    return BySpec(spec, "", request, response, [&](bool) { return Call(stub, method, request, response); });
+  absl::StatusOr<bool> CallBySpec(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                                  const CompileSpec& spec, Route::Need need, Request& request, Response& response) {
+    return BySpec(spec, need, "", request, response,
+                  [&](bool, const Route& route) { return Call(method, request, response, route); });
   }
+
+  // The address of the server that the route's calls go to first; with round robin, that one such call goes to.
+  absl::StatusOr<std::string> FirstServer(const Route& route);
+  // Another server for the route; null where there is none.
+  PooledServerPtr Another(const PooledServer& than, const Route& route, absl::Time deadline);
+  // Compile with ClientOptions::hedge_delay.
+  absl::Status CallHedged(const v1::CompileRequest& request, v1::CompileResponse& response, const Route& route);
 
   // Said here, since gRPC's own message for it is unreadable.
   absl::Status CheckMessageSize(const google::protobuf::Message& request) const;
 
   const ClientOptions& options() const { return options_; }
-  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  ServerPool& servers() { return *servers_; }
   // Memory of received tensors, for those that come after them.
   launch::BlockPool& pool() { return *pool_; }
-  v1::CompileService::Stub& compile() { return *compile_; }
-  v1::ExecuteService::Stub& execute() { return *execute_; }
-  v1::AdminService::Stub& admin() { return *admin_; }
 
  private:
   // In place of an input key, which begins with a digit, '@' or a separator.
@@ -128,14 +145,15 @@ class Client::Impl {
 
   // Fixed after construction.
   const ClientOptions options_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::CompileService::Stub> compile_;
-  std::unique_ptr<v1::ExecuteService::Stub> execute_;
-  std::unique_ptr<v1::AdminService::Stub> admin_;
+  const std::unique_ptr<ServerPool> servers_;  // thread-safe
   // Own synchronisation.
   static constexpr int64_t kMostIdleBytes = 256ll << 20;
   const std::shared_ptr<launch::BlockPool> pool_ = launch::BlockPool::Create(kMostIdleBytes);
   FingerprintMemory memory_;
+  FingerprintMemory affinities_;  // of canonical forms, by the request's digest
 };
+
+// The status that a server, or gRPC for it, has answered.
+absl::Status ErrorOf(const grpc::Status& status);
 
 }  // namespace fuseline::client

@@ -263,11 +263,13 @@ absl::StatusOr<ExecuteResult> Client::Execute(const CompileSpec& spec, const std
   FUSELINE_RETURN_IF_ERROR(execute.Prepare(inputs));
   bool stream = execute.input_bytes() >= std::min(kStreamBytes, impl_->options().max_message_bytes);
   execute.AddInputs(stream);
-  const auto run = [&](bool by_fingerprint) -> absl::Status {
+  const bool uses_kept = !options.keep.empty() || std::any_of(inputs.begin(), inputs.end(),
+                                                              [](const NamedTensor& t) { return !t.handle.empty(); });
+  const auto run = [&](bool by_fingerprint, const Route& route) -> absl::Status {
     execute.NameOutputs(by_fingerprint);
     if (!stream) {
       const absl::Status status =
-          impl_->Call(impl_->execute(), &v1::ExecuteService::Stub::Execute, execute.request(), execute.response());
+          impl_->Call(&v1::ExecuteService::Stub::Execute, execute.request(), execute.response(), route);
       if (status.ok()) return execute.TakeOutputs();
       // Of gRPC itself, and not of the server: a message is over a bound. Kept outputs may be kept by now.
       const bool too_large = absl::IsResourceExhausted(status) &&
@@ -277,19 +279,19 @@ absl::StatusOr<ExecuteResult> Client::Execute(const CompileSpec& spec, const std
       execute.AddInputs(stream);
     }
     absl::Status received;
-    FUSELINE_RETURN_IF_ERROR(impl_->WithRetries([&](grpc::ClientContext& context) {
-      return execute.Stream(impl_->channel(), impl_->pool(), context, received);
+    FUSELINE_RETURN_IF_ERROR(impl_->WithRetries(route, [&](PooledServer& server, grpc::ClientContext& context) {
+      return execute.Stream(server.channel(), impl_->pool(), context, received);
     }));
     if (received.ok()) return absl::OkStatus();
     return Internal(absl::StrCat("the server's answer makes no sense: ", std::string(received.message())));
   };
-  const auto call = [&](bool by_fingerprint) {
-    const absl::Status status = run(by_fingerprint);
+  const auto call = [&](bool by_fingerprint, const Route& by_graph) {
+    const absl::Status status = run(by_fingerprint, uses_kept ? impl_->RouteOfTensors() : by_graph);
     // The server knows the graph's names only where it got the graph.
     return by_fingerprint && spec.graph != nullptr ? RenameIndexError(CanonicalNames(*spec.graph), status) : status;
   };
-  FUSELINE_ASSIGN_OR_RETURN(const bool graph_sent,
-                            impl_->BySpec(spec, execute.input_key(), execute.request(), execute.response(), call));
+  FUSELINE_ASSIGN_OR_RETURN(const bool graph_sent, impl_->BySpec(spec, Route::Need::kExecute, execute.input_key(),
+                                                                 execute.request(), execute.response(), call));
   FUSELINE_ASSIGN_OR_RETURN(ExecuteResult result, execute.Result());
   result.summary.graph_sent = graph_sent;
   return result;

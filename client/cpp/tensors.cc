@@ -17,8 +17,9 @@ absl::StatusOr<KeptTensor> Client::PutTensor(const Tensor& tensor, const KeepOpt
   if (options.lease != absl::ZeroDuration()) DurationToProto(options.lease, header->mutable_lease());
   v1::PutTensorResponse response;
   bool decoded = false;
-  FUSELINE_RETURN_IF_ERROR(impl_->WithRetries([&](grpc::ClientContext& context) {
-    StreamCall call(impl_->channel(), context, "/fuseline.v1.ExecuteService/PutTensor");
+  FUSELINE_RETURN_IF_ERROR(impl_->WithRetries(impl_->RouteOfTensors(), [&](PooledServer& server,
+                                                                           grpc::ClientContext& context) {
+    StreamCall call(server.channel(), context, "/fuseline.v1.ExecuteService/PutTensor");
     grpc::ByteBuffer message;
     if (call.Write(ToByteBuffer(request)) && call.WriteTensor("", tensor) && call.WritesDone() && call.Read(message)) {
       grpc::ProtoBufferReader reader(&message);
@@ -57,12 +58,13 @@ absl::StatusOr<Tensor> Client::GetTensor(const std::string& handle) {
     }
     return assembler.CheckComplete();
   };
-  FUSELINE_RETURN_IF_ERROR(impl_->WithRetries([&](grpc::ClientContext& context) {
-    received = absl::OkStatus();
-    StreamCall call(impl_->channel(), context, "/fuseline.v1.ExecuteService/GetTensor");
-    if (call.Write(ToByteBuffer(request)) && call.WritesDone()) received = receive(call);
-    return call.FinishReceived(received);
-  }));
+  FUSELINE_RETURN_IF_ERROR(
+      impl_->WithRetries(impl_->RouteOfTensors(), [&](PooledServer& server, grpc::ClientContext& context) {
+        received = absl::OkStatus();
+        StreamCall call(server.channel(), context, "/fuseline.v1.ExecuteService/GetTensor");
+        if (call.Write(ToByteBuffer(request)) && call.WritesDone()) received = receive(call);
+        return call.FinishReceived(received);
+      }));
   if (!received.ok())
     return Internal(absl::StrCat("the server's answer makes no sense: ", std::string(received.message())));
   if (tensor.dtype() == DType::kInvalid) return Internal("the server sent no tensor");
@@ -73,13 +75,13 @@ absl::Status Client::DeleteTensor(const std::string& handle) {
   v1::DeleteTensorRequest request;
   request.set_handle(handle);
   v1::DeleteTensorResponse response;
-  return impl_->Call(impl_->execute(), &v1::ExecuteService::Stub::DeleteTensor, request, response);
+  return impl_->Call(&v1::ExecuteService::Stub::DeleteTensor, request, response, impl_->RouteOfTensors());
 }
 
 absl::StatusOr<KeptTensors> Client::ListTensors() {
   v1::ListTensorsResponse response;
   FUSELINE_RETURN_IF_ERROR(
-      impl_->Call(impl_->execute(), &v1::ExecuteService::Stub::ListTensors, v1::ListTensorsRequest(), response));
+      impl_->Call(&v1::ExecuteService::Stub::ListTensors, v1::ListTensorsRequest(), response, impl_->RouteOfTensors()));
   KeptTensors result;
   for (const v1::KeptTensor& proto : response.tensors()) {
     FUSELINE_ASSIGN_OR_RETURN(KeptTensor tensor, KeptTensorFromProto(proto));

@@ -66,6 +66,8 @@ class Server::Impl {
     // Without this a second server on the same port would silently take half of the calls.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.max_calls_per_connection);
+    // Clients ask after a silent server every 10 s while a call waits; gRPC would hang up on them.
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     // What gRPC itself holds of messages that come and go; near it, it reads more slowly.
     grpc::ResourceQuota quota("fuseline");
     quota.Resize(static_cast<size_t>(options_.max_inflight_bytes + 2 * options_.max_message_bytes));

@@ -39,6 +39,7 @@ struct RawFlags {
   int64_t drain_seconds = 30;
   int64_t compile_seconds = 60;
   int64_t compile_memory_mb = 4096;
+  bool execute = true;
   std::string log_level = "info";
   std::string log_format = "text";
 };
@@ -149,7 +150,9 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
   app.add_flag("--device_workers,!--no-device_workers", flags.device_workers,
                "drive each CUDA device in a process of its own, which contains its faults, or all in the server's "
                "[device_workers]");
-  for (const char* name : {"--cpu_devices", "--cpu_threads", "--cuda", "--device_workers"})
+  app.add_flag("--execute,!--no-execute", raw.execute,
+               "run graphs too, or have no device and only compile: for machines that serve others [execute]");
+  for (const char* name : {"--cpu_devices", "--cpu_threads", "--cuda", "--device_workers", "--execute"})
     app.get_option(name)->group("Devices");
 
   number("--tensor_store_mb", raw.tensor_store_mb, 0, kMaxMb, "tensors kept between calls, of all owners, MiB");
@@ -229,6 +232,10 @@ FlagsOutcome ParseServerFlags(int argc, const char* const* argv, const std::stri
     return outcome;
   }
   flags.engine.cache_dir = app.count("--cache_dir") > 0 ? raw.cache_dir : DefaultCacheDir();
+  if (!raw.execute) {
+    flags.engine.executor.cpu_devices = 0;
+    flags.engine.executor.use_cuda = false;
+  }
   flags.engine.cache_memory_bytes = raw.cache_memory_mb * kMiB;
   flags.engine.cache_disk_bytes = raw.cache_disk_mb * kMiB;
   flags.engine.shared_cache.timeout = absl::Milliseconds(raw.shared_cache_timeout_ms);

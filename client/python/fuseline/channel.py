@@ -1,7 +1,9 @@
-"""Calls to one server: deadlines, retries with back-off, errors with their details.
+"""Calls to one server or several: deadlines, retries with back-off, errors with their details.
 
-Only UNAVAILABLE is retried: every call is idempotent, save those that keep tensors.
-Pipeline: messages -> Channel -> gRPC -> messages. Thread-safety: thread-safe. Tested by tests/python/test_errors.py
+Only UNAVAILABLE is retried, and calls whose answer was lost on the way: every call is idempotent, save those that keep
+tensors. Of several servers the next one is asked, also where one has a full queue or can't serve the target.
+Pipeline: messages -> Channel -> Servers -> gRPC -> messages. Thread-safety: thread-safe. Tested by
+tests/python/test_errors.py and tests/python/test_servers.py
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import grpc
 
 from fuseline import protocol
-from fuseline.errors import Error, ResourceExhaustedError, make_error
+from fuseline.errors import Error, FailedPreconditionError, ResourceExhaustedError, make_error
+from fuseline.servers import Route, Server, Servers, stable_hash
 
 Result = TypeVar("Result")
 
@@ -29,7 +32,8 @@ class ChannelOptions:
     deadline: float | None = 600.0
     """Seconds for one call, all its attempts together. None: no limit."""
     max_attempts: int = 5
-    """Attempts of one call while the server answers UNAVAILABLE; 1: no retries."""
+    """Attempts of one call while the server answers UNAVAILABLE; 1: no retries. Of several servers each is tried in
+    every attempt."""
     initial_backoff: float = 0.1
     """Seconds before the second attempt; doubled for each further one, with jitter. The server's delay is the least."""
     max_backoff: float = 5.0
@@ -38,6 +42,21 @@ class ChannelOptions:
     """Whose kept tensors the calls see."""
     credentials: grpc.ChannelCredentials | None = None
     """None: plain text."""
+    balance: str = "affinity"
+    """Of several servers: "affinity" or "round_robin"."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """One try of a call, on one server. Its methods raise grpc.RpcError."""
+
+    server: Server
+    timeout: float | None
+    metadata: Sequence[tuple[str, str]]
+
+    def call(self, name: str, request: Any) -> Any:
+        """`request`: an iterator of messages where the method takes a stream; so is the answer where it sends one."""
+        return self.server.callable(name)(request, timeout=self.timeout, metadata=self.metadata)
 
 
 class Channel:
@@ -51,74 +70,86 @@ class Channel:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 10000),
             ("grpc.max_reconnect_backoff_ms", 5000),
+            # A server that is cut off sends no word of it. While a call waits, silence is noticed within 15 s.
+            ("grpc.keepalive_time_ms", 10000),
+            ("grpc.keepalive_timeout_ms", 5000),
         ]
+        several = "," in address
+        if several:
+            # There are others to ask instead.
+            arguments.append(("grpc.min_reconnect_backoff_ms", 3000))
+        if "dns:///" in address:
+            arguments.append(("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'))
         self.address = address
         self.options = options
-        if options.credentials is not None:
-            self._channel = grpc.secure_channel(address, options.credentials, arguments)
-        else:
-            self._channel = grpc.insecure_channel(address, arguments)
-        self._metadata = (("fuseline-owner", options.owner),) if options.owner else None
-        # A multi-callable costs tens of microseconds to make. Made twice at worst.
-        self._callables: dict[str, Any] = {}
+        self._servers = Servers(address, options.balance, arguments, options.credentials)
+        self._metadata = (("fuseline-owner", options.owner),) if options.owner else ()
+        self.tensors = Route("tensors", key=stable_hash(b"owner:" + options.owner.encode()))
+        """Of the calls about the owner's kept tensors."""
 
     def close(self) -> None:
-        self._channel.close()
+        self._servers.close()
 
-    def with_retries(self, attempt: Callable[[float | None], Result], deadline: float | None = None) -> Result:
-        """Calls `attempt(timeout)`, which starts from the beginning each time. `deadline`: of this call, in seconds."""
+    def with_retries(
+        self, attempt: Callable[[Attempt], Result], deadline: float | None = None, route: Route | None = None
+    ) -> Result:
+        """Calls `attempt`, which starts from the beginning each time. `deadline`: of all its tries, in seconds."""
         options = self.options
+        route = route or Route()
         limit = options.deadline if deadline is None else deadline
         end = None if limit is None else time.monotonic() + limit
+        metadata = self._metadata
+        if route.key is not None:
+            metadata = (*metadata, ("x-fuseline-affinity", f"{route.key:016x}"))
         backoff = options.initial_backoff
         count = 1
         while True:
-            try:
-                return attempt(None if end is None else max(end - time.monotonic(), 0.0))
-            except grpc.RpcError as failure:
-                error = decode_error(failure)
-            if error.code != "UNAVAILABLE" or count >= options.max_attempts:
-                raise error
-            wait = max(backoff * random.uniform(0.5, 1.0), error.retry_delay)
+            lost: Error | None = None  # of the last one that did not answer
+            refusal: Error | None = None  # of the first one whose answer another might better
+            reasons = []  # why the servers can't serve the route
+            servers = self._servers.order(route)
+            for server in servers:
+                try:
+                    why_not = self._servers.why_not(server, route)
+                    if why_not:
+                        reasons.append(f"{server.address}: {why_not}")
+                        continue
+                    timeout = None if end is None else max(end - time.monotonic(), 0.0)
+                    result = attempt(Attempt(server, timeout, metadata))
+                except grpc.RpcError as failure:
+                    error = decode_error(failure)
+                else:
+                    self._servers.succeeded(server)
+                    return result
+                if _is_lost(error):
+                    self._servers.failed(server, error.retry_delay)
+                    lost = error
+                elif len(servers) == 1:
+                    raise error
+                elif error.reason == "TARGET_NOT_AVAILABLE":
+                    self._servers.forget_info(server)
+                    reasons.append(f"{server.address}: {error.message}")
+                elif error.reason == "QUEUE_FULL" or (route.ask_all and error.reason == "FINGERPRINT_UNKNOWN"):
+                    refusal = refusal or error
+                else:
+                    raise error
+            if lost is None:
+                raise refusal or _no_server(route, len(servers), reasons)
+            if count >= options.max_attempts:
+                raise lost
+            wait = max(backoff * random.uniform(0.5, 1.0), lost.retry_delay)
             if end is not None and time.monotonic() + wait >= end:
-                raise error
+                raise lost
             time.sleep(wait)
             backoff = min(backoff * 2, options.max_backoff)
             count += 1
 
-    def unary(self, name: str, request: Any, deadline: float | None = None) -> Any:
+    def unary(self, name: str, request: Any, deadline: float | None = None, route: Route | None = None) -> Any:
         """A call with one message each way."""
-        self._check_size(request)
-        call = self._callable(name)
-        return self.with_retries(lambda timeout: call(request, timeout=timeout, metadata=self._metadata), deadline)
+        self.check_size(request)
+        return self.with_retries(lambda attempt: attempt.call(name, request), deadline, route)
 
-    def server_stream(self, name: str, request: Any, timeout: float | None) -> Iterator[Any]:
-        """One attempt of a call that answers with a stream. Raises grpc.RpcError, so only inside with_retries."""
-        self._check_size(request)
-        return self._callable(name)(request, timeout=timeout, metadata=self._metadata)
-
-    def stream(self, name: str, requests: Iterable[Any], timeout: float | None) -> Any:
-        """One attempt of a call that sends a stream; as server_stream."""
-        return self._callable(name)(iter(requests), timeout=timeout, metadata=self._metadata)
-
-    def _callable(self, name: str) -> Any:
-        found = self._callables.get(name)
-        if found is None:
-            method = protocol.method(name)
-            kind = (
-                ("stream" if method.client_streaming else "unary")
-                + "_"
-                + ("stream" if method.server_streaming else "unary")
-            )
-            found = getattr(self._channel, kind)(
-                method.path,
-                request_serializer=method.request.SerializeToString,
-                response_deserializer=method.response.FromString,
-            )
-            self._callables[name] = found
-        return found
-
-    def _check_size(self, request: Any) -> None:
+    def check_size(self, request: Any) -> None:
         # Said here, since gRPC's own message for it is unreadable.
         size = request.ByteSize()
         if size > self.options.max_message_bytes:
@@ -127,6 +158,24 @@ class Channel:
                 reason="LIMIT_EXCEEDED",
                 subject="request",
             )
+
+
+def _is_lost(error: Error) -> bool:
+    """The connection broke, or a proxy gave the call up. The server says why it fails; a reset stream does not."""
+    if error.code == "UNAVAILABLE":
+        return True
+    reset = "RST_STREAM" in error.message and error.code in ("INTERNAL", "UNKNOWN", "CANCELLED")
+    return reset and error.reason == "UNSPECIFIED"
+
+
+def _no_server(route: Route, count: int, reasons: list[str]) -> Error:
+    verb = "compile for" if route.need == "compile" else "run"
+    target = f"'{route.target}'" if route.target else "any target"
+    return FailedPreconditionError(
+        f"none of the {count} servers can {verb} {target}: {'; '.join(reasons)}",
+        reason="TARGET_NOT_AVAILABLE",
+        subject=route.target or "target",
+    )
 
 
 def decode_error(failure: grpc.RpcError) -> Error:

@@ -25,7 +25,7 @@ import numpy as np
 from fuseline import execute as execution
 from fuseline import protocol
 from fuseline import report as reports
-from fuseline.channel import Channel, ChannelOptions
+from fuseline.channel import Attempt, Channel, ChannelOptions
 from fuseline.compiled import Compiled, compiled_from_response
 from fuseline.errors import Error, FailedPreconditionError, InternalError, InvalidArgumentError, make_error
 from fuseline.execute import ExecuteResult, Keep
@@ -93,7 +93,10 @@ class Client:
         spec = self._spec(graph, symbols, target, options, bypass_cache)
         request = protocol.message("CompileRequest")(omit_artifact=omit_artifact, include_source=include_source)
         response, sent = by_spec(
-            spec, self._memory, request, lambda _: self._channel.unary("Compile", request, deadline)
+            spec,
+            self._memory,
+            request,
+            lambda _: self._channel.unary("Compile", request, deadline, spec.route("compile")),
         )
         return compiled_from_response(self, spec, response, sent)
 
@@ -114,7 +117,7 @@ class Client:
         for first in range(0, len(specs), _MOST_BATCHED):
             part = range(first, min(first + _MOST_BATCHED, len(specs)))
 
-            def attempt(timeout: float | None, part: range = part) -> None:
+            def attempt(call: Attempt, part: range = part) -> None:
                 # A broken call is made again for what is not answered yet.
                 batch = protocol.message("BatchCompileRequest")()
                 places = [i for i in part if i not in results]
@@ -124,13 +127,14 @@ class Client:
                         entry.spec.fingerprint = specs[i].fingerprint
                     else:
                         specs[i].fill_graph(entry.spec)
-                for answer in self._channel.server_stream("BatchCompile", batch, timeout):
+                self._channel.check_size(batch)
+                for answer in call.call("BatchCompile", batch):
                     if not 0 <= answer.index < len(places):
                         continue
                     place = places[answer.index]
                     results[place] = self._batch_result(specs[place], answer)
 
-            self._channel.with_retries(attempt, deadline)
+            self._channel.with_retries(attempt, deadline, specs[first].route("compile"))
         if len(results) != len(specs):
             raise InternalError(f"the server left {len(specs) - len(results)} graphs of a batch unanswered")
         return [results[i] for i in range(len(specs))]
@@ -154,7 +158,7 @@ class Client:
             spec.fill_graph(request.spec)
         else:
             request.spec.fingerprint = spec.fingerprint
-        response = self._channel.unary("Explain", request, deadline)
+        response = self._channel.unary("Explain", request, deadline, spec.route("compile"))
         sent = spec.graph is not None
         return Explanation(
             reports.summary_from_proto(response.summary, sent),
@@ -168,7 +172,12 @@ class Client:
     def _artifact_with_source(self, spec: Spec, deadline: float | None) -> Any:
         """A fuseline.v1.Artifact."""
         request = protocol.message("CompileRequest")(include_source=True)
-        response, _ = by_spec(spec, self._memory, request, lambda _: self._channel.unary("Compile", request, deadline))
+        response, _ = by_spec(
+            spec,
+            self._memory,
+            request,
+            lambda _: self._channel.unary("Compile", request, deadline, spec.route("compile")),
+        )
         return response.artifact
 
     # --- Running ---
@@ -224,7 +233,8 @@ class Client:
                 fill_tensor(self._host(tensor), field.add(name=name).tensor)
         request.tolerance.rtol = rtol
         request.tolerance.atol = atol
-        return reports.verification_from_proto(self._channel.unary("Verify", request, deadline))
+        response = self._channel.unary("Verify", request, deadline, spec.route("execute"))
+        return reports.verification_from_proto(response)
 
     def benchmark(
         self,
@@ -242,7 +252,10 @@ class Client:
         spec = self._spec(graph, symbols, target, options, False)
         request = protocol.message("BenchmarkRequest")(seed=seed, warmup_count=warmup, iteration_count=iterations)
         response, sent = by_spec(
-            spec, self._memory, request, lambda _: self._channel.unary("Benchmark", request, deadline)
+            spec,
+            self._memory,
+            request,
+            lambda _: self._channel.unary("Benchmark", request, deadline, spec.route("execute")),
         )
         return reports.benchmark_from_proto(response, sent)
 
@@ -266,17 +279,17 @@ class Client:
             yield from execution.chunks(request, host, "")
 
         response = self._channel.with_retries(
-            lambda timeout: self._channel.stream("PutTensor", messages(), timeout), deadline
+            lambda call: call.call("PutTensor", messages()), deadline, self._channel.tensors
         )
         return KeptTensor(response.handle, host.dtype, host.shape, response.size_bytes, reports.seconds(response.lease))
 
     def get_tensor(self, handle: str | KeptTensor, *, deadline: float | None = None) -> np.ndarray[Any, Any]:
         request = protocol.message("GetTensorRequest")(handle=_handle(handle))
 
-        def attempt(timeout: float | None) -> np.ndarray[Any, Any]:
+        def attempt(call: Attempt) -> np.ndarray[Any, Any]:
             array = None
             receiver = None
-            for message in self._channel.server_stream("GetTensor", request, timeout):
+            for message in call.call("GetTensor", request):
                 if receiver is None:
                     array = empty_like_proto(message.header)
                     receiver = execution.ChunkReceiver([("", array)])
@@ -287,14 +300,16 @@ class Client:
             receiver.check_complete()
             return array
 
-        return self._channel.with_retries(attempt, deadline)
+        return self._channel.with_retries(attempt, deadline, self._channel.tensors)
 
     def delete_tensor(self, handle: str | KeptTensor, *, deadline: float | None = None) -> None:
-        self._channel.unary("DeleteTensor", protocol.message("DeleteTensorRequest")(handle=_handle(handle)), deadline)
+        request = protocol.message("DeleteTensorRequest")(handle=_handle(handle))
+        self._channel.unary("DeleteTensor", request, deadline, self._channel.tensors)
 
     def list_tensors(self, *, deadline: float | None = None) -> list[KeptTensor]:
         """The tensors of this client's owner, by handle."""
-        response = self._channel.unary("ListTensors", protocol.message("ListTensorsRequest")(), deadline)
+        request = protocol.message("ListTensorsRequest")()
+        response = self._channel.unary("ListTensors", request, deadline, self._channel.tensors)
         return [reports.kept_from_proto(tensor) for tensor in response.tensors]
 
     # --- The server ---
@@ -396,8 +411,13 @@ def connect(
     remember_fingerprints: bool = True,
     max_message_bytes: int = 2**31 - 1,
     credentials: grpc.ChannelCredentials | None = None,
+    balance: str = "affinity",
 ) -> Client:
     """A client of the server at `address`: "HOST:PORT", "[::1]:PORT" or "unix:/path"; None: $FUSELINE_SERVER.
+
+    Several addresses, separated by commas, are several servers: a call goes to one that can serve it, and to the next
+    where that does not answer. `balance`: "affinity", equal graphs meet on one server; "round_robin", each call goes to
+    the next. "dns:///HOST:PORT": gRPC's own round robin over the name's addresses.
 
     Does not wait for the server: a call that finds none raises UnavailableError. `target`: "cpu", "cuda:sm_90"; "cuda":
     that of the server's first CUDA device; "auto": the same, or else cpu; empty: the server chooses. `deadline`:
@@ -416,6 +436,8 @@ def connect(
         )
     channel = Channel(
         address,
-        ChannelOptions(deadline, max_attempts, initial_backoff, max_backoff, max_message_bytes, owner, credentials),
+        ChannelOptions(
+            deadline, max_attempts, initial_backoff, max_backoff, max_message_bytes, owner, credentials, balance
+        ),
     )
     return Client(channel, target, options or Options(), remember_fingerprints)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuseline import protocol
-from fuseline.channel import Channel
+from fuseline.channel import Attempt, Channel
 from fuseline.errors import InternalError, InvalidArgumentError, ResourceExhaustedError
 from fuseline.graph import Graph
 from fuseline.report import CompileSummary, KeptTensor, kept_from_proto, seconds, summary_from_proto
@@ -78,6 +78,8 @@ class _ExecuteCall:
         self._named_outputs = list(outputs)
         self._input_names: list[str] = []  # only where there is no graph
         self._inputs = self._in_order(inputs)
+        uses_kept = bool(keep) or any(isinstance(tensor, str) for tensor in self._inputs)
+        self._route = channel.tensors if uses_kept else spec.route("execute")
         self._arrays: list[np.ndarray[Any, Any]] = []
         self._request = protocol.message("ExecuteRequest")()
         if device is not None:
@@ -160,7 +162,7 @@ class _ExecuteCall:
         self._name_outputs(by_fingerprint)
         if not self._stream:
             try:
-                response = self._channel.unary("Execute", self._request, self._deadline)
+                response = self._channel.unary("Execute", self._request, self._deadline, self._route)
                 self._arrays = [from_proto(output.tensor) for output in response.outputs]
                 return response
             except ResourceExhaustedError as error:
@@ -169,9 +171,9 @@ class _ExecuteCall:
                     raise
             self._stream = True
             self._add_inputs()
-        return self._channel.with_retries(self._attempt, self._deadline)
+        return self._channel.with_retries(self._attempt, self._deadline, self._route)
 
-    def _attempt(self, timeout: float | None) -> Any:
+    def _attempt(self, call: Attempt) -> Any:
         request = protocol.message("ExecuteStreamRequest")
 
         def requests() -> Iterator[Any]:
@@ -181,7 +183,7 @@ class _ExecuteCall:
             for name, tensor in self._streamed:
                 yield from chunks(request, tensor, name)
 
-        responses = self._channel.stream("ExecuteStream", requests(), timeout)
+        responses = call.call("ExecuteStream", requests())
         header = None
         receiver = None
         try:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fuseline.errors import InvalidArgumentError, NotFoundError
 from fuseline.graph import Graph
+from fuseline.servers import Route, stable_hash
 
 _NUMERICS = {"fused": 1, "eager": 2}
 
@@ -72,6 +73,13 @@ class Spec:
         assert self.graph is not None
         fields = (sorted(self.symbols.items()), self.target, dataclasses.astuple(self.options), input_key)
         return hashlib.sha256(self.graph.serialized()[1] + repr(fields).encode()).digest()
+
+    def route(self, need: str) -> Route:
+        """Where a call about it goes: equal graphs meet. Sizes are left out, since kernels serve several."""
+        if self.graph is None:
+            return Route(need, key=stable_hash(self.fingerprint or b""), ask_all=True)
+        fields = repr((self.target, dataclasses.astuple(self.options)))
+        return Route(need, self.target, stable_hash(self.graph.serialized()[1] + fields.encode()))
 
 
 class FingerprintMemory:

@@ -11,47 +11,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "client/cpp/client.h"
-#include "common/artifact/codec/artifact_codec.h"
 #include "common/ir/text_form.h"
 #include "common/status/error.h"
 #include "fuseline/v1/compile_service.grpc.pb.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/unit/client/copy_response.h"
 
 namespace fuseline::client {
 namespace {
 
 using ::fuseline::testing::StatusIs;
-
-// A plan that copies its input.
-v1::CompileResponse Response() {
-  Artifact artifact;
-  artifact.target = Target::Cpu();
-  PlanTensor tensor;
-  tensor.name = "in0";
-  tensor.dtype = DType::kF32;
-  tensor.shape = {2};
-  tensor.strides = {1};
-  artifact.plan.inputs.push_back(tensor);
-  tensor.name = "out0";
-  artifact.plan.outputs.push_back(tensor);
-  PlanBuffer buffer;
-  buffer.kind = PlanBuffer::Kind::kInput;
-  buffer.size_bytes = 8;
-  artifact.plan.buffers.push_back(buffer);
-  buffer.kind = PlanBuffer::Kind::kOutput;
-  artifact.plan.buffers.push_back(buffer);
-  PlanStep step;
-  step.kind = PlanStep::Kind::kCopy;
-  step.buffers = {0, 1};
-  artifact.plan.steps.push_back(step);
-  v1::CompileResponse response;
-  ArtifactToProto(artifact, response.mutable_artifact());
-  response.mutable_artifact()->clear_report();
-  response.mutable_summary()->set_fingerprint(std::string(32, 'f'));
-  response.mutable_summary()->set_outcome(v1::CACHE_OUTCOME_MISS);
-  response.mutable_summary()->set_target("cpu");
-  return response;
-}
 
 class FakeCompile : public v1::CompileService::Service {
  public:
@@ -71,7 +40,7 @@ class FakeCompile : public v1::CompileService::Service {
       }
     }
     v1::CompileStreamResponse message;
-    *message.mutable_response() = Response();
+    *message.mutable_response() = CopyResponse();
     writer->Write(message);
     return grpc::Status::OK;
   }
@@ -90,7 +59,7 @@ class FakeCompile : public v1::CompileService::Service {
         answer.mutable_failure()->set_reason("GRAPH_TYPE_MISMATCH");
         answer.mutable_failure()->set_subject("%t");
       } else {
-        *answer.mutable_response() = Response();
+        *answer.mutable_response() = CopyResponse();
       }
       writer->Write(answer);
       if (breaks > 0 && i == request->requests_size() / 2) {

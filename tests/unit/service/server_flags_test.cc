@@ -150,6 +150,13 @@ TEST(ServerFlagsTest, NothingAfterTheEqualsSignIsAnEmptyValue) {
   EXPECT_EQ(outcome.flags->engine.executor.cpu_devices, 2);
 }
 
+TEST(ServerFlagsTest, ServerThatOnlyCompilesHasNoDevices) {
+  const FlagsOutcome outcome = Parse({"--no-execute", "--cpu_devices=2", "--cuda"});
+  ASSERT_TRUE(outcome.flags.has_value()) << outcome.output;
+  EXPECT_EQ(outcome.flags->engine.executor.cpu_devices, 0);
+  EXPECT_FALSE(outcome.flags->engine.executor.use_cuda);
+}
+
 TEST(ServerFlagsTest, ConfigFileHasTheSameNamesAndTheCommandLineWins) {
   const std::string path =
       WriteFile("fuseline.toml",

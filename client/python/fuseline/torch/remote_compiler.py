@@ -14,6 +14,7 @@ import fuseline
 from fuseline import protocol
 from fuseline.errors import Error
 from fuseline.report import summary_from_proto
+from fuseline.servers import Route, stable_hash
 from fuseline.spec import Spec
 
 # Calls at one time; the server bounds its work itself.
@@ -38,7 +39,8 @@ def compile_texts(
         Spec(None, None, {}, target, options).fill_fields(request.spec)
         request.spec.graph_text = text
         try:
-            response = client._channel.unary("Compile", request, deadline)
+            route = Route("compile", target, stable_hash(request.spec.SerializeToString(deterministic=True)))
+            response = client._channel.unary("Compile", request, deadline, route)
         except Error as error:
             return error
         summary = summary_from_proto(response.summary, True)
