@@ -96,6 +96,8 @@ class ArtifactStore {
   // As Get, where that takes microseconds: nothing where it is not in memory, which is not counted as a miss.
   virtual Lookup GetInMemory(const Fingerprint& key) { return {}; }
   virtual absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) = 0;
+  // A faster level has it: Put, in the background, where this level lacks it. Only the shared level does.
+  virtual void Offer(const Fingerprint& key, const ArtifactPtr& artifact) {}
   virtual absl::Status Delete(const Fingerprint& key) = 0;
   // Adds the statistics of this store and those inside it.
   virtual void AddStats(StoreStats& stats) const = 0;
@@ -153,7 +155,7 @@ std::unique_ptr<ArtifactStore> MakeRecoveringStore(const std::string& level, Sto
 std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fast,
                                                std::unique_ptr<ArtifactStore> slow);
 // As MakeTieredStore, but the request does not wait for the filling of `fast`, which a thread does; of entries that
-// come faster than that, some are not filled in.
+// come faster than that, some are not filled in. What is found in `fast` is offered to `slow`.
 std::unique_ptr<ArtifactStore> MakeLazilyFilledStore(std::unique_ptr<ArtifactStore> fast,
                                                      std::unique_ptr<ArtifactStore> slow);
 // Drops what does not match its key: another fingerprint, one that the artifact's graph, target, options and compiler

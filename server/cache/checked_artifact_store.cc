@@ -24,6 +24,7 @@ class CheckedArtifactStore : public ArtifactStore {
   }
 
   absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override { return inner_->Put(key, artifact); }
+  void Offer(const Fingerprint& key, const ArtifactPtr& artifact) override { inner_->Offer(key, artifact); }
   absl::Status Delete(const Fingerprint& key) override { return inner_->Delete(key); }
   void Drain() override { inner_->Drain(); }
 

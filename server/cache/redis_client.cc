@@ -461,6 +461,7 @@ absl::Status RedisClient::CheckHealth() {
     const absl::Time deadline = absl::Now() + std::max(options_.timeout, absl::Milliseconds(250));
     bool reused = false;
     absl::StatusOr<std::unique_ptr<RedisConnection>> connection = Take(*master, false, deadline, reused);
+    if (absl::IsResourceExhausted(connection.status())) continue;  // those who use it see how it is
     if (!connection.ok()) return connection.status();
     absl::StatusOr<RespValue> pong = (*connection)->Call({"PING"}, deadline);
     GiveBack(*master, pong.ok() ? *std::move(connection) : nullptr);
@@ -478,7 +479,7 @@ absl::StatusOr<std::unique_ptr<RedisConnection>> RedisClient::Take(Node& node, b
   {
     absl::MutexLock lock(&node.mutex);
     if (!node.mutex.AwaitWithDeadline(absl::Condition(&has_room), deadline)) {
-      return MakeError(absl::StatusCode::kDeadlineExceeded, ErrorReason::kInputOutput, "shared_cache",
+      return MakeError(absl::StatusCode::kResourceExhausted, ErrorReason::kInputOutput, "shared_cache",
                        "Redis: all connections are in use");
     }
     ++node.open;
@@ -522,7 +523,8 @@ absl::StatusOr<std::vector<RespValue>> RedisClient::Run(const std::vector<Routed
   absl::StatusOr<std::vector<RespValue>> replies = TryRun(commands, absl::Now() + limit);
   if (!replies.ok()) {
     ++failures_;
-    Failed(replies.status());
+    // Too many callers say nothing about the server.
+    if (!absl::IsResourceExhausted(replies.status())) Failed(replies.status());
   }
   return replies;
 }

@@ -60,8 +60,8 @@ class RedisClient {
   RedisClient& operator=(const RedisClient&) = delete;
 
   // Runs commands, those for one server in one batch and in their order there, and gives their replies in order, error
-  // replies too. Errors: UNAVAILABLE, DEADLINE_EXCEEDED, PERMISSION_DENIED (kInputOutput); none of the commands, some
-  // or all may have been carried out then.
+  // replies too. Errors: UNAVAILABLE, DEADLINE_EXCEEDED, PERMISSION_DENIED, RESOURCE_EXHAUSTED for too many callers
+  // (kInputOutput); none of the commands, some or all may have been carried out then.
   absl::StatusOr<std::vector<RespValue>> Run(const std::vector<RoutedCommand>& commands, absl::Duration limit);
   absl::StatusOr<std::vector<RespValue>> Run(const std::vector<RoutedCommand>& commands) {
     return Run(commands, options_.timeout);

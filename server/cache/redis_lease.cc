@@ -40,6 +40,21 @@ std::string Millis(absl::Duration duration) {
 RedisBuildCoordinator::RedisBuildCoordinator(RedisClient& client, SharedWriteQueue& writes, const SharedKeys& keys,
                                              const RedisLeaseOptions& options)
     : client_(client), writes_(writes), keys_(keys), options_(options) {
+  // Before the threads, which look at it, and ended after them.
+  if (options_.subscribe) {
+    subscriber_ = std::make_unique<RedisSubscriber>(
+        client_, keys_.Channel(),
+        [this](std::string_view message) {
+          Fingerprint key;
+          if (message.size() != key.bytes.size()) return;
+          memcpy(key.bytes.data(), message.data(), message.size());
+          WakeWatched(key, false);
+        },
+        [this] {
+          absl::MutexLock lock(&mutex_);
+          poll_now_ = true;  // for what was said while nobody listened
+        });
+  }
   try {
     renewal_ = std::thread([this] { Renew(); });
     waking_ = std::thread([this] { Wake(); });
@@ -47,19 +62,6 @@ RedisBuildCoordinator::RedisBuildCoordinator(RedisClient& client, SharedWriteQue
     absl::MutexLock lock(&mutex_);
     is_closing_ = true;  // everybody builds
   }
-  if (!options_.subscribe) return;
-  subscriber_ = std::make_unique<RedisSubscriber>(
-      client_, keys_.Channel(),
-      [this](std::string_view message) {
-        Fingerprint key;
-        if (message.size() != key.bytes.size()) return;
-        memcpy(key.bytes.data(), message.data(), message.size());
-        WakeWatched(key, false);
-      },
-      [this] {
-        absl::MutexLock lock(&mutex_);
-        poll_now_ = true;  // for what was said while nobody listened
-      });
 }
 
 RedisBuildCoordinator::~RedisBuildCoordinator() { Stop(); }
@@ -69,9 +71,9 @@ void RedisBuildCoordinator::Stop() {
     absl::MutexLock lock(&mutex_);
     is_closing_ = true;
   }
-  subscriber_.reset();
   if (renewal_.joinable()) renewal_.join();
   if (waking_.joinable()) waking_.join();
+  subscriber_.reset();
 }
 
 void RedisBuildCoordinator::OnWake(std::function<void(const Fingerprint&)> wake) {

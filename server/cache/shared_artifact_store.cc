@@ -117,6 +117,17 @@ class SharedArtifactStore : public ArtifactStore {
     return absl::OkStatus();
   }
 
+  // So that a Redis that was emptied, or is new, gets what the servers' disks have.
+  void Offer(const Fingerprint& key, const ArtifactPtr& artifact) override {
+    if (shared_->client->state() != BreakerState::kClosed) return;  // what was compiled needs the room
+    const std::string index = shared_->keys.Index(key);
+    shared_->writes->Push({ArtifactMemoryBytes(*artifact), [this, key, artifact, index] {
+                             FUSELINE_ASSIGN_OR_RETURN(const std::vector<RespValue> there,
+                                                       shared_->client->Run({{{"EXISTS", index}, index}}));
+                             return there[0].integer == 1 ? absl::OkStatus() : Write(key, *artifact);
+                           }});
+  }
+
   absl::Status Delete(const Fingerprint& key) override {
     const std::string index = shared_->keys.Index(key);
     return shared_->client->Run({{{"DEL", index}, index}}).status();

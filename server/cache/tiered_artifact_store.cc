@@ -6,6 +6,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "server/cache/artifact_size.h"
 #include "server/cache/artifact_store.h"
 
@@ -14,6 +16,9 @@ namespace {
 
 // What waits to be filled in keeps memory.
 constexpr int64_t kMostWaitingBytes = int64_t{256} << 20;
+// Writes to disk take time and locks from the requests of a burst, so they wait until it is over, but not for ever.
+constexpr absl::Duration kQuiet = absl::Milliseconds(100);
+constexpr absl::Duration kLongestWait = absl::Seconds(2);
 
 // Errors of the slow level are dropped here: it has counted them, and the request goes on without it.
 class TieredArtifactStore : public ArtifactStore {
@@ -83,6 +88,13 @@ class LazilyFilledArtifactStore : public TieredArtifactStore {
     if (thread_.joinable()) thread_.join();
   }
 
+  absl::StatusOr<Lookup> Get(const Fingerprint& key) override {
+    absl::StatusOr<Lookup> found = TieredArtifactStore::Get(key);
+    if (found.ok() && found->artifact != nullptr && found->outcome == Outcome::kDiskHit)
+      slow_->Offer(key, found->artifact);
+    return found;
+  }
+
  private:
   void Fill(const Fingerprint& key, const ArtifactPtr& artifact) override {
     const int64_t size_bytes = ArtifactMemoryBytes(*artifact);
@@ -94,17 +106,25 @@ class LazilyFilledArtifactStore : public TieredArtifactStore {
 
   void FillAll() {
     const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return is_closing_ || !waiting_.empty(); };
+    const auto is_closing = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return is_closing_; };
     while (true) {
-      Waiting next;
+      std::deque<Waiting> taken;
       {
         absl::MutexLock lock(&mutex_, absl::Condition(&has_work));
         if (waiting_.empty()) return;
-        next = std::move(waiting_.front());
-        waiting_.pop_front();
+        const absl::Time limit = absl::Now() + kLongestWait;
+        for (size_t seen = 0; seen != waiting_.size() && absl::Now() < limit;) {
+          seen = waiting_.size();
+          mutex_.AwaitWithTimeout(absl::Condition(&is_closing), kQuiet);
+        }
+        taken.swap(waiting_);
       }
-      fast_->Put(next.key, next.artifact).IgnoreError();  // counted there
-      absl::MutexLock lock(&mutex_);
-      waiting_bytes_ -= next.size_bytes;
+      for (Waiting& next : taken) {
+        fast_->Put(next.key, next.artifact).IgnoreError();  // counted there
+        next.artifact.reset();
+        absl::MutexLock lock(&mutex_);
+        waiting_bytes_ -= next.size_bytes;
+      }
     }
   }
 

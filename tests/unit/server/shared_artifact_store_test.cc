@@ -234,6 +234,38 @@ TEST_F(SharedArtifactStoreTest, StartsWithoutRedisAndFindsItLater) {
   EXPECT_TRUE(IsHit(level.store->Get(KeyOf(1))));
 }
 
+TEST_F(SharedArtifactStoreTest, EmptyRedisGetsWhatAServersDiskHas) {
+  const TemporaryFolder folder;
+  auto disk = MakeRocksDbStore(folder.path(), {});
+  ASSERT_OK(disk);
+  ASSERT_OK((*disk)->Put(KeyOf(1), StoredArtifact(KeyOf(1), "kernel")));
+  SharedLevel one = Open();
+  const auto levels = MakeLazilyFilledStore(*std::move(disk), std::move(one.store));
+  const SharedLevel other = Open();
+  ASSERT_FALSE(IsHit(other.store->Get(KeyOf(1))));
+  const auto found = levels->Get(KeyOf(1));
+  ASSERT_TRUE(IsHit(found));
+  EXPECT_EQ(found->outcome, Outcome::kDiskHit);
+  levels->Drain();
+  EXPECT_TRUE(IsHit(other.store->Get(KeyOf(1))));
+}
+
+TEST_F(SharedArtifactStoreTest, SharedHitFillsTheDiskInTheBackground) {
+  const TemporaryFolder folder;
+  const SharedLevel other = Open();
+  ASSERT_OK(other.store->Put(KeyOf(1), StoredArtifact(KeyOf(1), "kernel")));
+  other.store->Drain();
+  auto disk = MakeRocksDbStore(folder.path(), {});
+  ASSERT_OK(disk);
+  ArtifactStore& on_disk = **disk;
+  SharedLevel one = Open();
+  const auto levels = MakeLazilyFilledStore(*std::move(disk), std::move(one.store));
+  const auto found = levels->Get(KeyOf(1));
+  ASSERT_TRUE(IsHit(found));
+  EXPECT_EQ(found->outcome, Outcome::kSharedHit);
+  EXPECT_TRUE(Eventually([&] { return IsHit(on_disk.Get(KeyOf(1))); }));
+}
+
 TEST_F(SharedArtifactStoreTest, NamespacesDoNotSeeEachOther) {
   const auto signer = [](const std::string& name_space) {
     RecordSigner::Options options;
@@ -302,6 +334,33 @@ TEST_F(SharedArtifactStoreTest, PasswordsAndDatabasesAreUsed) {
   std::vector<std::string> fifth = login;
   fifth.insert(fifth.end(), {"-n", "5"});
   EXPECT_EQ(redis_->Cli({"DBSIZE"}, fifth), "4");
+}
+
+// Those that docs/config.md names.
+TEST_F(SharedArtifactStoreTest, FewPermissionsAreEnough) {
+  const TemporaryFolder folder;
+  const std::vector<std::string> permissions = {"+get",  "+set",  "+del",     "+exists",    "+pexpire",
+                                                "+pttl", "+eval", "+publish", "+subscribe", "+ping"};
+  std::vector<std::string> user = {"ACL",   "SETUSER",       "servers",       "on",
+                                   ">pass", "~fuseline:1:*", "&fuseline:1:*", "-@all"};
+  user.insert(user.end(), permissions.begin(), permissions.end());
+  ASSERT_EQ(redis_->Cli(user), "OK");
+  options_.user = "servers";
+  options_.password_file = folder.Write("password", "pass\n");
+  const SharedLevel one = Open();
+  const SharedLevel other = Open();
+  ASSERT_EQ(one.coordinator->TryClaim(KeyOf(1)), Claim::kMine);
+  ASSERT_EQ(other.coordinator->TryClaim(KeyOf(1)), Claim::kOthers);
+  ASSERT_OK(one.store->Put(KeyOf(1), StoredArtifact(KeyOf(1), "kernel")));
+  one.coordinator->Release(KeyOf(1));
+  one.store->Drain();
+  EXPECT_TRUE(IsHit(other.store->Get(KeyOf(1))));
+  EXPECT_TRUE(Eventually([&] { return redis_->Cli({"PUBSUB", "CHANNELS"}) == "fuseline:1::built"; }));
+  redis_->Cli({"SET", "fuseline:1::b:{" + ComputeDigest("kernel").ToHex() + "}", "bad"});
+  EXPECT_FALSE(IsHit(other.store->Get(KeyOf(1))));
+  ASSERT_OK(other.store->Delete(KeyOf(1)));
+  EXPECT_EQ(SharedStats(*one.store).breaker_opened + SharedStats(*other.store).breaker_opened, 0);
+  EXPECT_EQ(Stats(*one.store).errors + Stats(*other.store).errors, 0);
 }
 
 TEST(SharedLevelOptionsTest, WrongOptionsAreNamed) {
