@@ -171,7 +171,9 @@ def test_an_optimizer_step_is_compiled(torch_server: str) -> None:
 
 
 def test_a_seed_repeats_random_numbers(torch_server: str) -> None:
-    function = compiled(lambda x: (F.dropout(x, 0.3), torch.rand_like(x), torch.randn(64, 64)), torch_server)
+    function = compiled(
+        lambda x: (F.dropout(x, 0.3), torch.rand_like(x), torch.randn(64, 64, device=x.device)), torch_server
+    )
     x = torch.ones(64, 64)
     torch.manual_seed(3)
     first, second = function(x), function(x)
@@ -207,7 +209,7 @@ def test_random_ops_of_torch_draw_its_own_numbers(torch_server: str) -> None:
 
 def test_symbolic_sizes_are_compiled_for_the_sizes_that_come(torch_server: str) -> None:
     def function(x: Any, w: Any) -> Any:
-        return F.gelu(x @ w).reshape(-1) * x.shape[0], torch.arange(x.shape[0])
+        return F.gelu(x @ w).reshape(-1) * x.shape[0], torch.arange(x.shape[0], device=x.device)
 
     call = compiled(function, torch_server, dynamic=True)
     w = seeded(8, 4)
@@ -359,6 +361,7 @@ def test_constants_of_the_function_are_moved_once(torch_server: str) -> None:
 
     x = seeded(4, 3)
     check(function, (x,), torch_server)
-    first, second = compiled(lambda a: (a * 2, torch.tensor([1.0, 2.0])), torch_server), torch.tensor([1.0, 2.0])
+    first = compiled(lambda a: (a * 2, torch.tensor([1.0, 2.0], device=a.device)), torch_server)
+    second = torch.tensor([1.0, 2.0])
     first(x)[1].add_(1)
     assert_same(first(x)[1], second)
