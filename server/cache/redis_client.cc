@@ -219,8 +219,7 @@ void RedisClient::Maintain() {
       } else {
         state_ = BreakerState::kOpen;
         reason_ = std::string(Text(status));
-        retry_at_ = absl::Now() + retry_;
-        retry_ = std::min(2 * retry_, options_.longest_retry);
+        SetRetry();
         if (!is_reported_) {
           ++times_opened_;
           news = StrCat("serving without the shared cache: ", Text(status));
@@ -232,6 +231,12 @@ void RedisClient::Maintain() {
   }
 }
 
+// The first try comes at once: one slow answer, or one lost connection, need not mean more.
+void RedisClient::SetRetry() {
+  retry_at_ = absl::Now() + retry_;
+  retry_ = std::min(std::max(2 * retry_, options_.first_retry), options_.longest_retry);
+}
+
 // Opens the breaker, if it is closed.
 void RedisClient::Failed(const absl::Status& status) {
   std::vector<NodePtr> nodes;
@@ -239,11 +244,10 @@ void RedisClient::Failed(const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     if (state_ != BreakerState::kClosed) return;
     const absl::Time now = absl::Now();
-    if (now - closed_at_ > kCalmRetries * options_.longest_retry) retry_ = options_.first_retry;
+    if (now - closed_at_ > kCalmRetries * options_.longest_retry) retry_ = absl::ZeroDuration();
     state_ = BreakerState::kOpen;
     reason_ = std::string(Text(status));
-    retry_at_ = now + retry_;
-    retry_ = std::min(2 * retry_, options_.longest_retry);
+    SetRetry();
     ++times_opened_;
     is_reported_ = true;
     for (const auto& [name, node] : nodes_) nodes.push_back(node);

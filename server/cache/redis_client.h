@@ -3,10 +3,9 @@
 // Pipeline: RoutedCommand[] -> RedisClient::Run -> RespValue[].
 // While the breaker is closed, a thread of the client's asks now and then whether the servers still answer. The first
 // operation that fails opens it: from then on every caller is told so at once, and the thread alone tries to come back,
-// after a while that doubles from try to try. It also looks up names and asks Sentinels and cluster nodes where the
-// masters are, so that no caller waits for that.
-// Thread-safety: thread-safe. Blocking: Run, until its time limit at most.
-// Tested by tests/unit/server/redis_client_test.cc
+// at once and then after a while that doubles from try to try. It also looks up names and asks Sentinels and cluster
+// nodes where the masters are, so that no caller waits for that. Thread-safety: thread-safe. Blocking: Run, until its
+// time limit at most. Tested by tests/unit/server/redis_client_test.cc
 #pragma once
 
 #include <array>
@@ -43,8 +42,8 @@ struct RedisClientOptions {
   std::string user;
   std::string password;
   TlsFiles tls;
-  absl::Duration timeout = absl::Milliseconds(250);  // of one Run, where the caller does not say
-  absl::Duration first_retry = absl::Milliseconds(500);
+  absl::Duration timeout = absl::Milliseconds(250);      // of one Run, where the caller does not say
+  absl::Duration first_retry = absl::Milliseconds(500);  // after a first one at once
   absl::Duration longest_retry = absl::Seconds(10);
   absl::Duration health_interval = absl::Seconds(2);
   std::function<void(const std::string& line)> report;  // may be empty
@@ -96,9 +95,10 @@ class RedisClient {
   struct Pending;
   class Batch;
 
-  explicit RedisClient(RedisClientOptions options) : options_(std::move(options)), retry_(options_.first_retry) {}
+  explicit RedisClient(RedisClientOptions options) : options_(std::move(options)) {}
 
   void Maintain();
+  void SetRetry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Refresh(bool keep_connections);
   absl::StatusOr<Topology> FindSingle(absl::Time deadline);
   absl::StatusOr<Topology> FindBySentinel(absl::Time deadline);
@@ -129,7 +129,7 @@ class RedisClient {
   bool refresh_wanted_ ABSL_GUARDED_BY(mutex_) = false;
   bool was_tried_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_reported_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Duration retry_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration retry_ ABSL_GUARDED_BY(mutex_);  // the next time
   absl::Time retry_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Time closed_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::thread thread_;  // set by Create

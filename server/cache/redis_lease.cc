@@ -98,10 +98,13 @@ Claim RedisBuildCoordinator::TryClaim(const Fingerprint& key) {
   }
   // The index is looked at after the lease is ours: whoever had it has written before letting go.
   const std::string lease = keys_.Lease(key);
-  const absl::StatusOr<std::vector<RespValue>> replies =
-      client_.Run({{{"SET", lease, token, "NX", "PX", Millis(options_.lease)}, lease},
-                   {{"GET", lease}, lease},
-                   {{"EXISTS", keys_.Index(key)}, lease}});
+  const std::vector<RoutedCommand> commands = {{{"SET", lease, token, "NX", "PX", Millis(options_.lease)}, lease},
+                                               {{"GET", lease}, lease},
+                                               {{"EXISTS", keys_.Index(key)}, lease}};
+  const bool was_there = client_.state() == BreakerState::kClosed;
+  absl::StatusOr<std::vector<RespValue>> replies = client_.Run(commands);
+  // A moment of bad luck must not make it two builds.
+  if (!replies.ok() && was_there && client_.WaitUntilClosed(options_.patience)) replies = client_.Run(commands);
   absl::MutexLock lock(&mutex_);
   // A batch that was sent twice, over a connection that broke, finds its own lease.
   const bool is_mine = replies.ok() && (*replies)[1].is_string() && (*replies)[1].text == token;

@@ -32,6 +32,8 @@ struct RedisLeaseOptions {
   // How often waiters ask for themselves: while messages are heard, and while they are not.
   absl::Duration poll = absl::Seconds(1);
   absl::Duration poll_unsubscribed = absl::Milliseconds(100);
+  // How long a claim that failed waits for the server to be found again.
+  absl::Duration patience = absl::Milliseconds(250);
   bool subscribe = true;  // false: for tests of the polling
 };
 

@@ -294,6 +294,7 @@ absl::StatusOr<SharedLevel> OpenSharedLevel(const SharedCacheOptions& options, s
   shared->writes = std::make_unique<SharedWriteQueue>(*shared->client, options.queue_bytes);
   RedisLeaseOptions lease;
   lease.lease = options.lease;
+  lease.patience = options.timeout;
   shared->coordinator = std::make_unique<RedisBuildCoordinator>(*shared->client, *shared->writes, shared->keys, lease);
   SharedLevel level;
   level.coordinator = std::shared_ptr<BuildCoordinator>(shared, shared->coordinator.get());

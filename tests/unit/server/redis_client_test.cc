@@ -187,6 +187,20 @@ TEST_F(RedisClientTest, OutageIsSeenWithoutARequestAndReported) {
                                             HasSubstr("serving with the shared cache again")));
 }
 
+TEST_F(RedisClientTest, OneSlowAnswerIsForgivenAtOnce) {
+  RedisProcess redis;
+  RedisClientOptions options = OptionsFor(redis.url());
+  options.timeout = absl::Milliseconds(50);
+  options.health_interval = options.first_retry = options.longest_retry = absl::Hours(1);
+  const auto client = Connect(options);
+  ASSERT_EQ(client->state(), BreakerState::kClosed) << client->reason();
+  redis.Pause();
+  EXPECT_FALSE(client->Run({{{"GET", "a"}, "a"}}).ok());
+  EXPECT_NE(client->state(), BreakerState::kClosed);
+  redis.Resume();
+  EXPECT_TRUE(client->WaitUntilClosed(absl::Seconds(20)));
+}
+
 TEST_F(RedisClientTest, MasterIsFoundAndFollowedBySentinel) {
   RedisProcess master;
   RedisProcess replica({"--replicaof", absl::StrCat("127.0.0.1 ", master.port())});
