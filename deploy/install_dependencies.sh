@@ -141,10 +141,13 @@ fuseline_install_browser() {
 
 # Tests start servers of their own; as root the package's service is not started.
 fuseline_install_redis() {
-  ! command -v redis-server >/dev/null 2>&1 || return 0
-  command -v apt-get >/dev/null 2>&1 || return 0
-  echo "installing redis-server for tests"
-  RUNLEVEL=1 fuseline_apt_install redis-server || echo "it could not be installed: the tests that need it are skipped" >&2
+  local packages=()
+  command -v redis-server >/dev/null 2>&1 || packages+=(redis-server)
+  # Several hosts on one machine.
+  PATH="$PATH:/usr/sbin:/sbin" command -v ip >/dev/null 2>&1 || packages+=(iproute2)
+  if [ "${#packages[@]}" -eq 0 ] || ! command -v apt-get >/dev/null 2>&1; then return 0; fi
+  echo "installing for tests: ${packages[*]}"
+  RUNLEVEL=1 fuseline_apt_install "${packages[@]}" || echo "they could not be installed: the tests that need them are skipped" >&2
 }
 
 # Only to read files with: as root the packages' services are not started.

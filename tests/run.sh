@@ -88,6 +88,8 @@ run_tests() {
   skip_reasons "build/$preset/Testing/Temporary/LastTest.log"
   # On whose packages the Python client was tested.
   grep '^python_client: ' "build/$preset/Testing/Temporary/LastTest.log" || true
+  # What was done to a cluster, and what was seen.
+  sed -n '/^| step | what was done/,/^[^|]/{/^|/p}' "build/$preset/Testing/Temporary/LastTest.log" || true
 }
 
 # The distinct reasons that skipped cases gave, with their number. GoogleTest prints "file:line: Skipped", then the reason.
