@@ -40,7 +40,15 @@ container_ensure_base "$base" || exit 1
 work="$(mktemp -d "${TMPDIR:-/tmp}/fuseline-image.XXXXXX")"
 trap 'rm -rf "$work"' EXIT
 
-arguments=(--build-arg "BASE=$base" --build-arg "HOST_COMPILER=$host_compiler" --target server --tag "$tag")
+arguments=(--build-arg "BASE=$base" --build-arg "HOST_COMPILER=$host_compiler" --tag "$tag")
+if [ -n "$cache" ]; then
+  mkdir "$work/seed"
+  cp "$cache" "$work/seed/seed"
+  chmod 0644 "$work/seed/seed"
+  arguments+=(--target baked --build-context "seed=$work/seed")
+else
+  arguments+=(--target server)
+fi
 if [ -n "$prebuilt" ]; then
   mkdir "$work/programs"
   DESTDIR="$work/programs" cmake --install "$prebuilt" --prefix /usr --component programs --strip >/dev/null

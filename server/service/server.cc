@@ -60,6 +60,8 @@ class Server::Impl {
                              absl::StrCat("max_message_bytes: ", options_.max_message_bytes, " is outside ",
                                           kMinMessageBytes, " to ", kMaxMessageBytes));
     }
+    FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials,
+                              MakeServerCredentials(options_.tls));
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();  // does nothing the second time
     grpc::ServerBuilder builder;
@@ -74,7 +76,7 @@ class Server::Impl {
     builder.SetResourceQuota(quota);
     builder.SetMaxReceiveMessageSize(static_cast<int>(options_.max_message_bytes));
     builder.SetMaxSendMessageSize(static_cast<int>(options_.max_message_bytes));
-    builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(options_.listen, credentials, &port_);
     builder.RegisterService(compile_.get());
     builder.RegisterService(execute_.get());
     builder.RegisterService(admin_.get());

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "server/engine/engine.h"
 #include "server/service/call_log.h"
+#include "server/service/tls_credentials.h"
 
 namespace fuseline::service {
 
@@ -26,6 +27,7 @@ struct ServerOptions {
   absl::Duration stream_idle = absl::Seconds(60);    // how long a client may keep its stream waiting
   int64_t max_inflight_bytes = int64_t{4096} << 20;  // of the requests that wait and run
   int max_calls_per_connection = 2048;               // more wait in the client
+  TlsFiles tls;                                      // empty: plain text
   std::string metrics_listen;                        // HOST:PORT for /metrics over HTTP; empty: none
   std::string version = "unknown";                   // what GetServerInfo says
   CallLog log;                                       // called once for each call; may be empty
@@ -34,7 +36,7 @@ struct ServerOptions {
 class Server {
  public:
   // Serving when it returns. Errors: INVALID_ARGUMENT (kOptionInvalid); UNAVAILABLE (kInputOutput) where it can't
-  // listen.
+  // listen; those of MakeServerCredentials.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Engine& engine, ServerOptions options);
   // Stops at once if it was not drained.
   ~Server();

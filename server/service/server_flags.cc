@@ -59,6 +59,12 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
   app.add_option("--listen", flags.server.listen, "address to listen on: HOST:PORT (port 0: a free one) or unix:PATH")
       ->capture_default_str()
       ->group("Server");
+  app.add_option("--tls_cert_file", flags.server.tls.cert,
+                 "TLS: the server's certificate, PEM, used anew when it changes; empty: plain text");
+  app.add_option("--tls_key_file", flags.server.tls.key, "TLS: its key, PEM");
+  app.add_option(
+      "--tls_client_ca_file", flags.server.tls.client_ca,
+      "TLS: authorities, PEM, one of which must have signed a client's certificate; empty: clients need none");
   number("--max_message_mb", raw.max_message_mb, 1, 2047, "largest gRPC message in either direction, MiB");
   number("--max_queue", raw.max_queue, 0, kMaxCount - 1,
          "calls that may wait for a thread, and runs that may wait for a device, where the next two do not say; more "
@@ -88,9 +94,10 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}));
   for (const char* name :
-       {"--max_message_mb", "--max_queue", "--max_compile_queue", "--max_execute_queue", "--max_streams",
-        "--stream_idle_seconds", "--max_inflight_mb", "--max_calls_per_connection", "--metrics_listen", "--access_log",
-        "--drain_seconds", "--port_file", "--log_level", "--log_format"}) {
+       {"--tls_cert_file", "--tls_key_file", "--tls_client_ca_file", "--max_message_mb", "--max_queue",
+        "--max_compile_queue", "--max_execute_queue", "--max_streams", "--stream_idle_seconds", "--max_inflight_mb",
+        "--max_calls_per_connection", "--metrics_listen", "--access_log", "--drain_seconds", "--port_file",
+        "--log_level", "--log_format"}) {
     app.get_option(name)->group("Server");
   }
 

@@ -275,7 +275,7 @@ class KubernetesTest(DeployTest):
                 documents = list(yaml.safe_load_all(file))
             for document in documents:
                 # kustomize's own files, values of a chart, and patches, which are no whole manifests.
-                if "kind" in document and document["kind"] != "Kustomization" and not path.endswith(("compile-farm/server.yaml", "gpu-pool/server.yaml")):
+                if "kind" in document and document["kind"] not in ("Kustomization", "Component") and not path.endswith(("compile-farm/server.yaml", "gpu-pool/server.yaml")):
                     self.validate(document)
                     count += 1
         self.assertGreater(count, 8)
@@ -326,12 +326,26 @@ class KubernetesTest(DeployTest):
             for port in spec.get("ports", []):
                 self.assertIn(port["targetPort"], ports, name)
 
+    def test_edge(self):
+        path = os.path.join(self.tree, "overlays", "gpu-pool", "kustomization.yaml")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("components: [../../components/edge]\n")
+        manifests = self.build("gpu-pool")
+        for manifest in manifests.values():
+            self.validate(manifest)
+        self.check_services(manifests)
+        container = manifests["Deployment", "fuseline-edge"]["spec"]["template"]["spec"]["containers"][0]
+        variables = {variable["name"] for variable in container["env"]}
+        self.assertLessEqual({"FUSELINE_TLS_CERT", "FUSELINE_TLS_CLIENT_CA"}, variables)
+        for variable in variables:
+            self.assertIn(variable, read("deploy/haproxy/haproxy.cfg"))
+
     def test_gpu_pool_asks_for_a_gpu_and_the_compile_farm_for_none(self):
         container = lambda manifests: manifests["StatefulSet", "fuseline"]["spec"]["template"]["spec"]["containers"][0]
         self.assertEqual(container(self.build("gpu-pool"))["resources"]["limits"]["nvidia.com/gpu"], "1")
         farm = self.build("compile-farm")
         self.assertNotIn("nvidia.com/gpu", container(farm)["resources"]["limits"])
-        self.assertIn("cuda = false", farm["ConfigMap", "fuseline-config"]["data"]["fuseline.toml"])
+        self.assertIn("execute = false", farm["ConfigMap", "fuseline-config"]["data"]["fuseline.toml"])
 
 
 class ReadmeTest(unittest.TestCase):

@@ -66,6 +66,9 @@ TEST(ServerFlagsTest, NoFlagsGiveTheDocumentedDefaults) {
 TEST(ServerFlagsTest, EveryFlagArrives) {
   const FlagsOutcome outcome = Parse({"--listen",
                                       "unix:/tmp/x",
+                                      "--tls_cert_file=/t/c",
+                                      "--tls_key_file=/t/k",
+                                      "--tls_client_ca_file=/t/a",
                                       "--cache_dir=/c",
                                       "--cache_memory_mb=1",
                                       "--cache_disk_mb=2",
@@ -104,6 +107,9 @@ TEST(ServerFlagsTest, EveryFlagArrives) {
   ASSERT_TRUE(outcome.flags.has_value()) << outcome.output;
   const ServerFlags& flags = *outcome.flags;
   EXPECT_EQ(flags.server.listen, "unix:/tmp/x");
+  EXPECT_EQ(flags.server.tls.cert, "/t/c");
+  EXPECT_EQ(flags.server.tls.key, "/t/k");
+  EXPECT_EQ(flags.server.tls.client_ca, "/t/a");
   EXPECT_EQ(flags.engine.cache_dir, "/c");
   EXPECT_EQ(flags.engine.cache_memory_bytes, 1 << 20);
   EXPECT_EQ(flags.engine.cache_disk_bytes, 2 << 20);
