@@ -47,10 +47,12 @@ absl::Status StatusFromFailure(const v1::BatchCompileFailure& failure) {
 
 // What a batch's parts tell the caller's thread.
 struct BatchAnswers {
+  explicit BatchAnswers(size_t parts) : running(parts) {}
+
   absl::Mutex mutex;
   absl::CondVar news;
   std::deque<std::pair<size_t, absl::StatusOr<CompileResult>>> done ABSL_GUARDED_BY(mutex);
-  size_t running ABSL_GUARDED_BY(mutex) = 0;
+  size_t running ABSL_GUARDED_BY(mutex);
 };
 
 // Graphs of a batch, by position, that go to the same server first.
@@ -220,8 +222,7 @@ absl::Status Client::CompileBatch(const std::vector<CompileSpec>& specs, const B
     return absl::OkStatus();
   };
   if (parts.size() == 1) return run(parts[0], on_result);
-  BatchAnswers answers;
-  answers.running = parts.size();
+  BatchAnswers answers(parts.size());
   std::vector<absl::Status> statuses(parts.size());
   std::vector<std::thread> threads;
   for (size_t p = 0; p < parts.size(); ++p) {

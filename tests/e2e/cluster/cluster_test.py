@@ -192,6 +192,24 @@ def server_is_killed_in_mid_compile(cluster: Cluster) -> tuple[str, str]:
     )
 
 
+def servers_are_restarted_one_by_one(cluster: Cluster) -> tuple[str, str]:
+    graphs = cluster.graphs(24)
+    addresses = ",".join(server.address for server in cluster.servers)
+    started = []
+    for number in range(4):
+        server = cluster.proxy.address if number < 2 else addresses
+        started += cluster.clients.start(
+            server, "--execute", "--pace-ms", "300", "--threads", "1", *graphs, only=number
+        )
+    time.sleep(1)
+    for server in cluster.servers:
+        code = server.process.terminate(30)
+        assert code == 0, f"{server.host.name} ended with {code}"
+        server.start()
+    seen = cluster.clients.finish(started).check()
+    return "the servers drained (SIGTERM) and started again, one after the other", str(seen)
+
+
 def redis_is_killed_and_comes_back(cluster: Cluster) -> tuple[str, str]:
     graphs = cluster.graphs(16)
     started = cluster.clients.start(cluster.proxy.address, "--execute", "--pace-ms", "300", "--threads", "1", *graphs)
@@ -345,6 +363,7 @@ _STEPS: tuple[Callable[[Cluster], tuple[str, str]], ...] = (
     each_graph_is_compiled_once,
     leases_keep_it_to_one_build,
     server_is_killed_in_mid_compile,
+    servers_are_restarted_one_by_one,
     redis_is_killed_and_comes_back,
     redis_hangs,
     corrupted_values_are_dropped,

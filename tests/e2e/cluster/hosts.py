@@ -27,7 +27,8 @@ def why_not() -> str:
     for program in ("ip", "unshare", "mount"):
         if shutil.which(program) is None:
             return f"there is no '{program}' (Debian: iproute2, util-linux)"
-    tried = subprocess.run([*_UNSHARE, "true"], capture_output=True, text=True, check=False)
+    trial = "mount -t tmpfs none /run && ip link add bridge type bridge && ip netns add host"
+    tried = subprocess.run([*_UNSHARE, "sh", "-c", trial], capture_output=True, text=True, check=False)
     return "" if tried.returncode == 0 else f"no namespaces here: {tried.stderr.strip()}"
 
 
@@ -73,6 +74,11 @@ class Process:
     def kill(self) -> None:
         self._popen.kill()
         self._popen.wait()
+
+    def terminate(self, seconds: float) -> int:
+        """Asks it to end, and waits; its exit code."""
+        self._popen.terminate()
+        return self._popen.wait(seconds)
 
     def pause(self) -> None:
         self._popen.send_signal(signal.SIGSTOP)

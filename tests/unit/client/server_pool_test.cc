@@ -70,6 +70,7 @@ class FakeServer : public v1::CompileService::Service,
   const std::string& address() const { return address_; }
   // Before the first call.
   void AddTarget(const std::string& target, bool can_compile, bool can_execute, const std::string& reason = "") {
+    absl::MutexLock lock(&mutex_);
     v1::TargetInfo* info = info_.add_targets();
     info->set_target(target);
     info->set_can_compile(can_compile);
@@ -77,7 +78,10 @@ class FakeServer : public v1::CompileService::Service,
     info->set_reason(reason);
     if (can_execute) info_.add_devices()->set_target(target);
   }
-  void ClearTargets() { info_.Clear(); }
+  void ClearTargets() {
+    absl::MutexLock lock(&mutex_);
+    info_.Clear();
+  }
   void Fail(std::function<grpc::Status()> fail) {
     absl::MutexLock lock(&mutex_);
     fail_ = std::move(fail);
@@ -104,6 +108,7 @@ class FakeServer : public v1::CompileService::Service,
   grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
                              v1::GetServerInfoResponse* response) override {
     ++info_calls_;
+    absl::MutexLock lock(&mutex_);
     *response = info_;
     return grpc::Status::OK;
   }
@@ -176,11 +181,11 @@ class FakeServer : public v1::CompileService::Service,
     return fail ? fail() : grpc::Status::OK;
   }
 
-  v1::GetServerInfoResponse info_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   std::atomic<int> info_calls_{0};
   mutable absl::Mutex mutex_;
+  v1::GetServerInfoResponse info_ ABSL_GUARDED_BY(mutex_);
   std::function<grpc::Status()> fail_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> calls_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> affinities_ ABSL_GUARDED_BY(mutex_);
