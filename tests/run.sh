@@ -126,7 +126,8 @@ if [ -z "$(ls /dev/nvidia[0-9]* 2>/dev/null)" ]; then echo "no GPU: tests that r
 
 section "Build ($preset)"
 targets=(all)
-if [ "$preset" = ci ] || [ "$preset" = dev ]; then targets+=(all_verify_interface_header_sets); fi
+# Each header alone: a third of all compilations, so not where CI waits for it.
+if [ "$preset" = dev ]; then targets+=(all_verify_interface_header_sets); fi
 if ! build "$preset" "${targets[@]}"; then
   failed=1
   failures+=("build of $preset")
