@@ -79,6 +79,8 @@ grpc::ChannelArguments MakeArguments(const ClientOptions& options, bool single) 
   // A server that is cut off sends no word of it. While a call waits, silence is noticed within 15 s.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+  // gRPC would ask twice and then no more until it sends data: a compilation may take longer.
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return arguments;
 }
 

@@ -73,6 +73,8 @@ class Channel:
             # A server that is cut off sends no word of it. While a call waits, silence is noticed within 15 s.
             ("grpc.keepalive_time_ms", 10000),
             ("grpc.keepalive_timeout_ms", 5000),
+            # gRPC would ask twice and then no more until it sends data: a compilation may take longer.
+            ("grpc.http2.max_pings_without_data", 0),
         ]
         several = "," in address
         if several:

@@ -5,7 +5,8 @@
 
 Hosts are network namespaces: as root, with iproute2; besides, redis-server and haproxy (Debian's packages). Each step
 does one thing to the cluster while clients ask, and checks what they and the servers' metrics saw; a table is printed.
-`--full`: a server is cut off for 30 s, not 8. Exit code: 0; 1 where a step failed; 77 where this machine can't run it.
+`--full`: a server is cut off for 30 s, not 8, and what takes long is done too. Exit code: 0; 1 where a step failed; 77
+where this machine can't run it.
 """
 
 from __future__ import annotations
@@ -164,17 +165,8 @@ def server_is_killed_in_mid_compile(cluster: Cluster) -> tuple[str, str]:
         # Two through the proxy, two that know all servers.
         server = cluster.proxy.address if number < 2 else addresses
         started += cluster.clients.start(server, "--execute", *graphs, only=number)
-    building: list[Server] = []
-
-    def somebody_builds() -> bool:
-        building[:] = [
-            s for s in cluster.servers if s.metric("fuseline_compiler_workers", compiler="host", state="busy")
-        ]
-        return bool(building)
-
-    wait_until("a server compiles", somebody_builds)
+    victim = _wait_for_a_build(cluster)
     time.sleep(0.5)
-    victim = building[0]
     victim.process.kill()
     killed = time.monotonic()
     cluster.slow_down(0)
@@ -189,6 +181,40 @@ def server_is_killed_in_mid_compile(cluster: Cluster) -> tuple[str, str]:
     return (
         f"{victim.host.name} killed while it compiles a graph that 4 clients wait for",
         f"another took over its lease ({_LEASE_SECONDS} s) and compiled it; all answered {seconds:.1f} s after; {seen}",
+    )
+
+
+def _wait_for_a_build(cluster: Cluster) -> Server:
+    """The server that runs the C++ compiler."""
+    building: list[Server] = []
+
+    def somebody_builds() -> bool:
+        building[:] = [
+            s for s in cluster.servers if s.metric("fuseline_compiler_workers", compiler="host", state="busy")
+        ]
+        return bool(building)
+
+    wait_until("a server compiles", somebody_builds)
+    return building[0]
+
+
+def server_is_cut_off_in_a_long_compile(cluster: Cluster) -> tuple[str, str]:
+    """Later than a client would notice whose keepalive had ended by then."""
+    cluster.slow_down(50)
+    addresses = ",".join(server.address for server in cluster.servers)
+    started = cluster.clients.start(addresses, "--execute", *cluster.graphs(1))
+    victim = _wait_for_a_build(cluster)
+    time.sleep(35)
+    cluster.slow_down(0)
+    victim.host.cut_off()
+    cut = time.monotonic()
+    seen = cluster.clients.finish(started).check()
+    seconds = time.monotonic() - cut
+    victim.host.join_again()
+    assert seconds < 25, f"answered {seconds:.1f} s after the cut"
+    return (
+        f"{victim.host.name} cut off 35 s into a compilation that 4 clients wait for",
+        f"another compiled it, all answered {seconds:.1f} s after; {seen}",
     )
 
 
@@ -371,8 +397,11 @@ _STEPS: tuple[Callable[[Cluster], tuple[str, str]], ...] = (
     one_server_has_a_wrong_key,
     server_is_cut_off,
     disk_is_full,
+    server_is_cut_off_in_a_long_compile,
 )
 
+# With --full only.
+_LONG = (server_is_cut_off_in_a_long_compile,)
 _SIGNED = (unsigned_values_are_dropped, one_server_has_a_wrong_key)
 
 
@@ -381,6 +410,8 @@ def _run(arguments: argparse.Namespace, folder: Path) -> bool:
     rows = []
     for step in _STEPS:
         if arguments.only and step.__name__ not in arguments.only:
+            continue
+        if step in _LONG and not cluster.full:
             continue
         if step in _SIGNED and not cluster.signs:
             print(f"left out: {step.__name__}: this server knows no {_KEY}")
@@ -406,7 +437,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--server", required=True, help="the program fuseline-server")
     parser.add_argument("--client", required=True, help="the program cluster_client")
-    parser.add_argument("--full", action="store_true", help="the times of the real thing")
+    parser.add_argument("--full", action="store_true", help="the times of the real thing, and what takes long")
     parser.add_argument("--only", action="append", default=[], help="a step's name; may be repeated")
     parser.add_argument("--keep", help="folder for logs, kept; default: a temporary one")
     arguments = parser.parse_args()
