@@ -22,7 +22,7 @@ constexpr char kReleaseScript[] =
 constexpr char kRenewScript[] =
     "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('PEXPIRE',KEYS[1],ARGV[2]) end return 0";
 constexpr size_t kKeysOfOnePoll = 256;
-constexpr size_t kMostOrphans = 10'000;
+constexpr size_t kMostOrphans = 10'000;  // and overdue keys
 
 // Unlike any other lease's, wherever and whenever that was made.
 std::string NewToken() {
@@ -94,7 +94,9 @@ Claim RedisBuildCoordinator::TryClaim(const Fingerprint& key) {
   {
     absl::MutexLock lock(&mutex_);
     if (is_closing_ || token.empty()) return Claim::kUnavailable;
-    watched_.try_emplace(key, false);  // before we ask, so that nothing is missed between the answer and this
+    if (overdue_.erase(key) > 0) return Claim::kUnavailable;
+    watched_.try_emplace(
+        key, Watch{false, absl::Now()});  // before we ask, so that nothing is missed between the answer and this
   }
   // The index is looked at after the lease is ours: whoever had it has written before letting go.
   const std::string lease = keys_.Lease(key);
@@ -113,7 +115,7 @@ Claim RedisBuildCoordinator::TryClaim(const Fingerprint& key) {
   if (is_other && !is_published) {
     ++stats_.waited;
     // Not there any more: it has been woken already.
-    if (const auto it = watched_.find(key); it != watched_.end()) it->second = true;
+    if (const auto it = watched_.find(key); it != watched_.end()) it->second.is_others = true;
     return Claim::kOthers;
   }
   watched_.erase(key);
@@ -257,8 +259,15 @@ void RedisBuildCoordinator::Poll() {
   std::vector<Fingerprint> watched;
   {
     absl::MutexLock lock(&mutex_);
-    for (const auto& [key, is_waiting] : watched_) {
-      if (is_waiting) watched.push_back(key);
+    for (auto it = watched_.begin(); it != watched_.end();) {
+      const auto watch = it++;
+      if (watch->second.is_others && absl::Now() - watch->second.since > options_.longest_wait) {
+        if (overdue_.size() < kMostOrphans) overdue_.insert(watch->first);
+        to_wake_.push_back(watch->first);
+        watched_.erase(watch);
+      } else if (watch->second.is_others) {
+        watched.push_back(watch->first);
+      }
     }
   }
   for (size_t from = 0; from < watched.size(); from += kKeysOfOnePoll) {

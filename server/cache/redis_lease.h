@@ -34,6 +34,8 @@ struct RedisLeaseOptions {
   absl::Duration poll_unsubscribed = absl::Milliseconds(100);
   // How long a claim that failed waits for the server to be found again.
   absl::Duration patience = absl::Milliseconds(250);
+  // No build of another is waited for any longer, whoever holds its lease and why.
+  absl::Duration longest_wait = absl::Minutes(5);
   bool subscribe = true;  // false: for tests of the polling
 };
 
@@ -60,6 +62,11 @@ class RedisBuildCoordinator final : public BuildCoordinator {
   Stats stats() const;
 
  private:
+  struct Watch {
+    bool is_others = false;  // another was seen to have it
+    absl::Time since;
+  };
+
   void Renew();
   void Wake();
   void RenewAll();
@@ -78,8 +85,9 @@ class RedisBuildCoordinator final : public BuildCoordinator {
   bool poll_now_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void(const Fingerprint&)> wake_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Fingerprint, std::string> held_ ABSL_GUARDED_BY(mutex_);  // their tokens
-  absl::flat_hash_map<Fingerprint, bool> watched_ ABSL_GUARDED_BY(mutex_);      // true: another was seen to have it
-  absl::flat_hash_set<Fingerprint> orphans_ ABSL_GUARDED_BY(mutex_);            // whose lease was seen to have expired
+  absl::flat_hash_map<Fingerprint, Watch> watched_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<Fingerprint> overdue_ ABSL_GUARDED_BY(mutex_);  // that were waited for long enough
+  absl::flat_hash_set<Fingerprint> orphans_ ABSL_GUARDED_BY(mutex_);  // whose lease was seen to have expired
   std::deque<Fingerprint> to_wake_ ABSL_GUARDED_BY(mutex_);
   Stats stats_ ABSL_GUARDED_BY(mutex_);
   std::thread renewal_;

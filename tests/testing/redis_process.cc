@@ -58,8 +58,17 @@ bool RedisProcess::IsInstalled() { return access(kServer, X_OK) == 0 && access(k
 RedisProcess::RedisProcess(std::vector<std::string> flags, int port) : flags_(std::move(flags)), port_(port) {
   std::string pattern = (std::filesystem::temp_directory_path() / "fuseline_redis_XXXXXX").string();
   folder_ = mkdtemp(pattern.data()) == nullptr ? "" : pattern;
-  if (port_ == 0) port_ = FreePort();
-  Start();
+  if (port_ != 0) {
+    Start();
+    return;
+  }
+  // Another program may take the port before the server does.
+  for (int tries = 0; tries < 5 && !running(); ++tries) {
+    port_ = FreePort();
+    Start();
+    const std::string own = "process_id:" + std::to_string(pid_) + "\r";
+    if (running() && Cli({"INFO", "server"}).find(own) == std::string::npos) Kill();
+  }
 }
 
 RedisProcess::~RedisProcess() {

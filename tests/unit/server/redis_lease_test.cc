@@ -163,6 +163,18 @@ TEST_F(RedisLeaseTest, LeaseOfAnotherIsNeverRemoved) {
   EXPECT_EQ(redis_->Cli({"GET", LeaseOf(KeyOf(1))}), "another's");
 }
 
+TEST_F(RedisLeaseTest, LeaseThatNeverEndsIsNotWaitedForForEver) {
+  RedisLeaseOptions options;
+  options.longest_wait = absl::Milliseconds(200);
+  options.poll = options.poll_unsubscribed = absl::Milliseconds(20);
+  const auto one = Start(options);
+  redis_->Cli({"SET", LeaseOf(KeyOf(1)), "nobody's"});
+  ASSERT_EQ(one->coordinator->TryClaim(KeyOf(1)), Claim::kOthers);
+  EXPECT_TRUE(one->WaitForWake(KeyOf(1)));
+  EXPECT_EQ(one->coordinator->TryClaim(KeyOf(1)), Claim::kUnavailable) << "it is built, whoever else builds it";
+  EXPECT_EQ(one->coordinator->TryClaim(KeyOf(1)), Claim::kOthers);
+}
+
 TEST_F(RedisLeaseTest, OutageWakesThoseWhoWaitAndLeavesNobodyToAsk) {
   const auto one = Start();
   const auto other = Start();
