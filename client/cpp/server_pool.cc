@@ -183,6 +183,7 @@ std::vector<PooledServerPtr> ServerPool::ByKey(std::vector<PooledServerPtr> serv
 }
 
 absl::StatusOr<std::vector<PooledServerPtr>> ServerPool::Order(const Route& route, absl::Time deadline) {
+  if (is_single()) return fixed_;
   FUSELINE_ASSIGN_OR_RETURN(std::vector<PooledServerPtr> servers, Servers());
   if (servers.size() == 1) return servers;
   if (route.need == Route::Need::kTensors) {
@@ -265,6 +266,7 @@ absl::Status ServerPool::Check(PooledServer& server, const Route& route, absl::T
 }
 
 void ServerPool::Succeeded(PooledServer& server) {
+  if (is_single()) return;
   absl::MutexLock lock(&mutex_);
   server.avoided_until_ = absl::InfinitePast();
   server.penalty_ = absl::ZeroDuration();
