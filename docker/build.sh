@@ -5,6 +5,8 @@
 #   --no-cuda           without NVRTC: the cpu target alone
 #   --no-host-compiler  without g++: CUDA targets alone
 #   --cache FILE        an export of a cache (`fuseline cache export FILE`), to bake into the image: its servers start with hits
+#   --warm FOLDER       graphs to compile into the image: its servers start with hits where their volume is new
+#   --warm-targets LIST for them; default: cpu
 #   --base IMAGE        default: debian:bookworm-slim; made by debootstrap where no registry can be reached
 # NVRTC comes from PyPI, or from $FUSELINE_NVRTC_DIR where that is set. CONTAINER_ENGINE chooses docker or podman.
 # Exit code: 0 done, 1 failed, 2 usage, 77 there is no container engine.
@@ -16,6 +18,8 @@ prebuilt=
 nvrtc=wheel
 host_compiler=yes
 cache=
+warm=
+warm_targets=cpu
 base=debian:bookworm-slim
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -24,8 +28,10 @@ while [ $# -gt 0 ]; do
     --no-cuda) nvrtc=none ;;
     --no-host-compiler) host_compiler=no ;;
     --cache) cache="${2:?--cache needs a file}"; shift ;;
+    --warm) warm="${2:?--warm needs a folder}"; shift ;;
+    --warm-targets) warm_targets="${2:?--warm-targets needs a list}"; shift ;;
     --base) base="${2:?--base needs an image}"; shift ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "build.sh: unknown argument: $1 (see --help)" >&2; exit 2 ;;
   esac
   shift
@@ -46,6 +52,11 @@ if [ -n "$cache" ]; then
   cp "$cache" "$work/seed/seed"
   chmod 0644 "$work/seed/seed"
   arguments+=(--target baked --build-context "seed=$work/seed")
+elif [ -n "$warm" ]; then
+  mkdir "$work/graphs"
+  cp -r "$warm"/. "$work/graphs"
+  chmod -R a+rX "$work/graphs"
+  arguments+=(--target warmed --build-context "graphs=$work/graphs" --build-arg "WARM_TARGETS=$warm_targets")
 else
   arguments+=(--target server)
 fi

@@ -7,8 +7,15 @@ build="$(cd "${1:?which build folder?}" && pwd)"
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 image="fuseline-test:$$"
+warmed="fuseline-test-warmed:$$"
+work="$(mktemp -d "${TMPDIR:-/tmp}/fuseline-container.XXXXXX")"
 # Layers stay for the next run; the image itself does not.
-finish() { "${CONTAINER_ENGINE:-podman}" rmi -f "$image" >/dev/null 2>&1 || true; }
+finish() { rm -rf "$work"; "${CONTAINER_ENGINE:-podman}" rmi -f "$image" "$warmed" >/dev/null 2>&1 || true; }
 trap finish EXIT
 docker/build.sh --prebuilt "$build" --tag "$image"
 docker/smoke_test.sh --cluster --image "$image" --cli "$build/client/cli/fuseline"
+# A baked image starts with hits.
+mkdir "$work/graphs"
+cp deploy/examples/*.fl "$work/graphs"
+docker/build.sh --prebuilt "$build" --tag "$warmed" --warm "$work/graphs"
+docker/smoke_test.sh --image "$warmed" --cli "$build/client/cli/fuseline" --baked deploy/examples/pointwise_example.fl
