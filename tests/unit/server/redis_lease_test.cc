@@ -55,6 +55,7 @@ class RedisLeaseTest : public ::testing::Test {
     auto created = RedisClient::Create(client);
     EXPECT_OK(created);
     server->client = *std::move(created);
+    EXPECT_TRUE(server->client->WaitUntilClosed(absl::Seconds(30)));
     server->writes = std::make_unique<SharedWriteQueue>(*server->client, 1 << 20);
     server->coordinator =
         std::make_unique<RedisBuildCoordinator>(*server->client, *server->writes, SharedKeys(""), options);
@@ -135,13 +136,13 @@ TEST_F(RedisLeaseTest, BuildThatFailsIsTriedByTheNext) {
 
 TEST_F(RedisLeaseTest, LeaseIsRenewedWhileItsHolderLivesAndTakenOverWhenItDies) {
   RedisLeaseOptions options;
-  options.lease = absl::Seconds(1);
+  options.lease = absl::Seconds(2);
   options.poll = absl::Milliseconds(50);
   auto one = Start(options);
   const auto other = Start(options);
   ASSERT_EQ(one->coordinator->TryClaim(KeyOf(1)), Claim::kMine);
   ASSERT_EQ(other->coordinator->TryClaim(KeyOf(1)), Claim::kOthers);
-  EXPECT_FALSE(other->WaitForWake(KeyOf(1), absl::Seconds(2)));
+  EXPECT_FALSE(other->WaitForWake(KeyOf(1), absl::Seconds(3)));
   one.reset();  // says nothing to anybody
   EXPECT_TRUE(other->WaitForWake(KeyOf(1)));
   EXPECT_EQ(other->coordinator->TryClaim(KeyOf(1)), Claim::kMine);

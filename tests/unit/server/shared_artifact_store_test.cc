@@ -34,10 +34,18 @@ class SharedArtifactStoreTest : public ::testing::Test {
     options_.timeout = absl::Seconds(2);  // for a loaded machine
   }
 
-  SharedLevel Open(std::shared_ptr<RecordSigner> signer = nullptr) {
+  // Tried to connect, well or not.
+  SharedLevel TryToOpen(std::shared_ptr<RecordSigner> signer = nullptr) {
     absl::StatusOr<SharedLevel> level = OpenSharedLevel(options_, std::move(signer), nullptr);
     EXPECT_OK(level);
-    return level.ok() ? *std::move(level) : SharedLevel{};
+    if (!level.ok()) return {};
+    EXPECT_TRUE(Eventually([&] { return Stats(*level->store).reason != "not connected yet"; }));
+    return *std::move(level);
+  }
+  SharedLevel Open(std::shared_ptr<RecordSigner> signer = nullptr) {
+    SharedLevel level = TryToOpen(std::move(signer));
+    EXPECT_TRUE(Eventually([&] { return Stats(*level.store).available; })) << Stats(*level.store).reason;
+    return level;
   }
   static LevelStats Stats(const ArtifactStore& store) {
     StoreStats stats;
@@ -193,8 +201,8 @@ TEST_F(SharedArtifactStoreTest, RedisThatHangsCostsOneTimeLimitAndIsFoundAgain) 
   redis_->Pause();
   const absl::Time start = absl::Now();
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(IsHit(level.store->Get(KeyOf(1))));
-  // Two, where the first probe of the breaker fell into the time.
-  EXPECT_LT(absl::Now() - start, absl::Milliseconds(1500));
+  // Not 100 of them.
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
   EXPECT_FALSE(Stats(*level.store).available);
   EXPECT_NE(SharedStats(*level.store).breaker_state, 0);
   EXPECT_GE(SharedStats(*level.store).breaker_opened, 1);
@@ -223,7 +231,7 @@ TEST_F(SharedArtifactStoreTest, WritesWaitForARedisThatIsStartedAgainAndAreBound
 
 TEST_F(SharedArtifactStoreTest, StartsWithoutRedisAndFindsItLater) {
   redis_->Kill();
-  const SharedLevel level = Open();
+  const SharedLevel level = TryToOpen();
   EXPECT_FALSE(Stats(*level.store).available);
   EXPECT_NE(Stats(*level.store).reason, "");
   EXPECT_THAT(level.store->Get(KeyOf(1)), StatusIs(absl::StatusCode::kUnavailable, ""));
@@ -313,13 +321,13 @@ TEST_F(SharedArtifactStoreTest, PasswordsAndDatabasesAreUsed) {
   const TemporaryFolder folder;
   redis_->Cli({"CONFIG", "SET", "requirepass", "open sesame"});
   {
-    const SharedLevel level = Open();
+    const SharedLevel level = TryToOpen();
     EXPECT_FALSE(Stats(*level.store).available);
     EXPECT_NE(Stats(*level.store).reason.find("NOAUTH"), std::string::npos) << Stats(*level.store).reason;
   }
   options_.password_file = folder.Write("password", "wrong\n");
   {
-    const SharedLevel level = Open();
+    const SharedLevel level = TryToOpen();
     EXPECT_NE(Stats(*level.store).reason.find("WRONGPASS"), std::string::npos) << Stats(*level.store).reason;
   }
   options_.password_file = folder.Write("password", "open sesame\n");
