@@ -14,12 +14,13 @@ namespace fuseline::client {
 namespace {
 
 // The connection broke, or a proxy gave the call up, before the server's answer was here. Our server says why it fails,
-// so a reason-less error about a reset stream is not its answer.
+// so a reason-less error about a reset stream is not its answer; nor is CANCELLED, by which gRPC answers for a server
+// that shut down before it took the call.
 bool IsLost(const absl::Status& error) {
   if (absl::IsUnavailable(error)) return true;
-  return GetErrorReason(error) == ErrorReason::kUnspecified &&
-         absl::StrContains(std::string(error.message()), "RST_STREAM") &&
-         (absl::IsInternal(error) || absl::IsUnknown(error) || absl::IsCancelled(error));
+  if (GetErrorReason(error) != ErrorReason::kUnspecified) return false;
+  return absl::IsCancelled(error) || ((absl::IsInternal(error) || absl::IsUnknown(error)) &&
+                                      absl::StrContains(std::string(error.message()), "RST_STREAM"));
 }
 
 absl::Status NoServerFor(const Route& route, size_t server_count, const std::string& reasons) {

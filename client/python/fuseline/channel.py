@@ -163,11 +163,13 @@ class Channel:
 
 
 def _is_lost(error: Error) -> bool:
-    """The connection broke, or a proxy gave the call up. The server says why it fails; a reset stream does not."""
+    """The connection broke, or a proxy gave the call up. The server says why it fails; a reset stream does not, nor
+    does CANCELLED, by which gRPC answers for a server that shut down before it took the call."""
     if error.code == "UNAVAILABLE":
         return True
-    reset = "RST_STREAM" in error.message and error.code in ("INTERNAL", "UNKNOWN", "CANCELLED")
-    return reset and error.reason == "UNSPECIFIED"
+    if error.reason != "UNSPECIFIED":
+        return False
+    return error.code == "CANCELLED" or ("RST_STREAM" in error.message and error.code in ("INTERNAL", "UNKNOWN"))
 
 
 def _no_server(route: Route, count: int, reasons: list[str]) -> Error:

@@ -329,6 +329,23 @@ TEST_F(ServerPoolTest, DrainingServerIsLeftAtOnceAndAvoidedForAWhile) {
   EXPECT_EQ(home.calls().size(), before + 1);
 }
 
+TEST_F(ServerPoolTest, CallsThatNoServerAnsweredAreMadeAgain) {
+  StartServers(1);
+  const auto client = Connect();
+  // Of gRPC, for a server that shuts down; of a proxy whose server broke off. The server itself gives a reason.
+  for (const grpc::Status& lost : {grpc::Status(grpc::StatusCode::CANCELLED, "CANCELLED"),
+                                   grpc::Status(grpc::StatusCode::INTERNAL, "Received RST_STREAM with error code 2")}) {
+    auto count = std::make_shared<std::atomic<int>>(0);
+    servers_[0]->Fail([=] { return (*count)++ == 0 ? lost : grpc::Status::OK; });
+    EXPECT_OK(client->Compile(Spec()));
+    EXPECT_EQ(*count, 2);
+  }
+  servers_[0]->Fail(Failure(absl::StatusCode::kCancelled, ErrorReason::kCancelled, "it was told so"));
+  const size_t before = Total();
+  EXPECT_THAT(client->Compile(Spec()), StatusIs(absl::StatusCode::kCancelled, "told"));
+  EXPECT_EQ(Total(), before + 1);
+}
+
 TEST_F(ServerPoolTest, DeadServerCostsNoCall) {
   StartServers(2);
   HomeOf(Spec()).Stop();
