@@ -85,7 +85,7 @@ class RedisClient::Batch {
   }
   absl::Status Receive(const std::vector<RoutedCommand>& commands, std::vector<RespValue>& replies,
                        absl::Time deadline) {
-    const absl::Status status = ReceiveAll(replies, deadline);
+    absl::Status status = ReceiveAll(replies, deadline);
     if (status.ok() || !MayTryAgain(status)) return status;
     FUSELINE_RETURN_IF_ERROR(SendOn(commands, true, deadline));
     return ReceiveAll(replies, deadline);
@@ -550,6 +550,7 @@ absl::StatusOr<std::vector<RespValue>> RedisClient::TryRun(const std::vector<Rou
     for (Pending& command : pending) by_node[command.node].push_back(std::move(command));
     pending.clear();
     std::vector<Batch> batches;
+    batches.reserve(by_node.size());
     for (auto& [node, of_node] : by_node) batches.emplace_back(*this, node, std::move(of_node));
     // All are sent before the first reply is waited for: servers work at the same time.
     for (Batch& batch : batches) FUSELINE_RETURN_IF_ERROR(batch.Send(commands, deadline));

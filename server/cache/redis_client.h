@@ -8,13 +8,13 @@
 // time limit at most. Tested by tests/unit/server/redis_client_test.cc
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 

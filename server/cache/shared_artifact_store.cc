@@ -190,6 +190,7 @@ class SharedArtifactStore : public ArtifactStore {
     }
     if (size_bytes > kMostEntryBytes || parts.size() > kMostParts) return absl::OkStatus();
     const std::vector<std::pair<Digest, const std::string*>> blobs(texts.begin(), texts.end());
+    looks.reserve(blobs.size());
     for (const auto& [digest, text] : blobs) looks.push_back(Prolong(shared_->keys.Blob(digest)));
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<RespValue> there, shared_->client->Run(looks, limit));
     std::vector<RoutedCommand> batch;
