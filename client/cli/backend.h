@@ -64,6 +64,7 @@ class Backend {
 
 struct BackendOptions {
   std::string server;        // not empty: a server at this address, or several
+  client::TlsOptions tls;    // of connections to the server
   std::string owner;         // of kept tensors
   bool round_robin = false;  // of several servers: not by affinity
   absl::Duration hedge_delay = absl::InfiniteDuration();

@@ -39,6 +39,12 @@ std::string CommandContext::ServerAddress() const {
   return flags_.server.empty() && !flags_.local && environment != nullptr ? environment : flags_.server;
 }
 
+client::TlsOptions CommandContext::tls() const {
+  client::TlsOptions tls = flags_.tls;
+  tls.enabled = tls.enabled || !tls.ca_file.empty() || !tls.cert_file.empty() || !tls.key_file.empty();
+  return tls;
+}
+
 absl::StatusOr<Backend*> CommandContext::GetBackend() {
   if (backend_ != nullptr) return backend_.get();
   BackendOptions options;
@@ -47,6 +53,7 @@ absl::StatusOr<Backend*> CommandContext::GetBackend() {
   if (flags_.timeout_seconds > 0) options.deadline = absl::Seconds(flags_.timeout_seconds);
   options.server = ServerAddress();
   options.owner = flags_.owner;
+  options.tls = tls();
   options.round_robin = flags_.balance == "round_robin";
   if (flags_.hedge_ms > 0) options.hedge_delay = absl::Milliseconds(flags_.hedge_ms);
   FUSELINE_ASSIGN_OR_RETURN(backend_, options.server.empty() ? MakeLocalBackend(options) : MakeRemoteBackend(options));

@@ -26,6 +26,7 @@ struct GlobalFlags {
   std::string cache_dir;       // --local: the disk cache
   int threads = 0;             // --local: threads of the CPU device
   double timeout_seconds = 0;  // of each call to a server; 0: none
+  client::TlsOptions tls;      // of connections to a server
 };
 
 class CommandContext {
@@ -37,6 +38,8 @@ class CommandContext {
   std::string ServerAddress() const;
   // --timeout; zero: none given.
   absl::Duration timeout() const { return absl::Seconds(flags_.timeout_seconds); }
+  // TLS is used where a file of it is named, too.
+  client::TlsOptions tls() const;
   // Made when first asked for, so that `fmt` needs no engine. Errors: what connecting or creating the engine says.
   absl::StatusOr<Backend*> GetBackend();
   // "cpu", "cuda:sm_90", "cuda" (the first CUDA device's) or "auto" (that, or else cpu).

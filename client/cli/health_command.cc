@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "client/cli/command.h"
 #include "client/cli/json_output.h"
@@ -22,7 +23,9 @@ absl::StatusOr<int> RunHealth(CommandContext& context, const std::string& servic
     return InvalidArgument(ErrorReason::kOptionInvalid, "--server",
                            "whose health? give --server HOST:PORT or set FUSELINE_SERVER");
   const absl::Duration timeout = context.timeout() > absl::ZeroDuration() ? context.timeout() : kTimeout;
-  FUSELINE_RETURN_IF_ERROR(client::CheckHealth(address, service, timeout));
+  // Of several servers, each must.
+  for (const absl::string_view part : absl::StrSplit(address, ','))
+    FUSELINE_RETURN_IF_ERROR(client::CheckHealth(std::string(part), service, timeout, context.tls()));
   if (context.json()) {
     PrintJson({{"status", "SERVING"}});
   } else {

@@ -31,6 +31,13 @@ int main(int argc, char** argv) {
   app.add_option("--hedge-ms", flags.hedge_ms,
                  "with several servers: milliseconds after which a second one is asked to compile too; 0: never")
       ->check(CLI::NonNegativeNumber);
+  app.add_flag("--tls", flags.tls.enabled,
+               "with --server: TLS, with the system's authorities; the next three mean it too");
+  app.add_option("--tls-ca-file", flags.tls.ca_file, "authorities that servers' certificates must be of, PEM")
+      ->envname("FUSELINE_TLS_CA_FILE");
+  app.add_option("--tls-cert-file", flags.tls.cert_file, "this client's certificate, PEM")
+      ->envname("FUSELINE_TLS_CERT_FILE");
+  app.add_option("--tls-key-file", flags.tls.key_file, "its key, PEM")->envname("FUSELINE_TLS_KEY_FILE");
   app.add_option("--owner", flags.owner, "with --server: whose kept tensors to see and use");
   app.add_flag("--local", flags.local, "an engine in this process")->excludes(server);
   app.add_flag("--json", flags.json, "results as JSON");

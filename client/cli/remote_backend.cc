@@ -63,6 +63,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeRemoteBackend(const BackendOptions&
   client::ClientOptions client_options;
   client_options.deadline = options.deadline;
   client_options.owner = options.owner;
+  client_options.tls = options.tls;
   client_options.balance = options.round_robin ? client::Balance::kRoundRobin : client::Balance::kAffinity;
   client_options.hedge_delay = options.hedge_delay;
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> client,

@@ -65,6 +65,14 @@ enum class Balance : uint8_t {
 };
 
 // None of these is part of a fingerprint.
+// How connections are secured. Names in servers' certificates must be those that they are reached by.
+struct TlsOptions {
+  bool enabled = false;        // off: plain text
+  std::string ca_file = {};    // authorities that are trusted, PEM; empty: the system's
+  std::string cert_file = {};  // this client's certificate, PEM, where servers ask for one
+  std::string key_file = {};   // its key, PEM
+};
+
 struct ClientOptions {
   // Of one call, all its attempts together. InfiniteDuration: none.
   absl::Duration deadline = absl::Minutes(10);
@@ -87,6 +95,7 @@ struct ClientOptions {
   // Compile asks a second server too where the first has not answered for so long; the first answer counts, the other
   // call is cancelled. Stages are not told then. Above 0. InfiniteDuration: never.
   absl::Duration hedge_delay = absl::InfiniteDuration();
+  TlsOptions tls = {};
 };
 
 // What to compile and how. At least one of `graph` and `fingerprint` is set; with both, the fingerprint is asked for

@@ -6,8 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/cpp/channel_credentials.h"
 #include "client/cpp/error_details.h"
 #include "common/status/error.h"
+#include "common/status/status_macros.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/wire_format_lite.h"
@@ -56,11 +58,13 @@ uint32_t DecodeStatus(const grpc::ByteBuffer& response) {
 
 }  // namespace
 
-absl::Status CheckHealth(const std::string& address, const std::string& service, absl::Duration timeout) {
+absl::Status CheckHealth(const std::string& address, const std::string& service, absl::Duration timeout,
+                         const TlsOptions& tls) {
   if (address.empty()) return InvalidArgument(ErrorReason::kOptionInvalid, "address", "the server's address is empty");
+  FUSELINE_ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, MakeChannelCredentials(tls));
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  grpc::GenericStub stub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  grpc::GenericStub stub(grpc::CreateCustomChannel(address, credentials, arguments));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   const grpc::ByteBuffer request = EncodeRequest(service);

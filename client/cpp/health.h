@@ -9,12 +9,15 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/cpp/client.h"
 
 namespace fuseline::client {
 
 // OK where the server answers SERVING. Errors: UNAVAILABLE where it answers anything else (it drains) or can't be
 // reached; NOT_FOUND for a `service` that it does not know; DEADLINE_EXCEEDED after `timeout`. `service`: empty for the
 // server as a whole, or a full name ("fuseline.v1.CompileService").
-absl::Status CheckHealth(const std::string& address, const std::string& service, absl::Duration timeout);
+// Besides, those of MakeChannelCredentials.
+absl::Status CheckHealth(const std::string& address, const std::string& service, absl::Duration timeout,
+                         const TlsOptions& tls = {});
 
 }  // namespace fuseline::client

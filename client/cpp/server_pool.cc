@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "client/cpp/channel_credentials.h"
 #include "client/cpp/error_details.h"
 #include "client/cpp/message_codec.h"
 #include "common/fingerprint/fingerprint.h"
@@ -101,10 +103,11 @@ uint64_t StableHash(std::string_view bytes) {
   return hash;
 }
 
-PooledServer::PooledServer(std::string address, const grpc::ChannelArguments& arguments)
+PooledServer::PooledServer(std::string address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                           const grpc::ChannelArguments& arguments)
     : address_(std::move(address)),
       hash_(StableHash(address_)),
-      channel_(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments)),
+      channel_(grpc::CreateCustomChannel(address_, credentials, arguments)),
       compile_(v1::CompileService::NewStub(channel_)),
       execute_(v1::ExecuteService::NewStub(channel_)),
       admin_(v1::AdminService::NewStub(channel_)) {}
@@ -116,6 +119,7 @@ absl::StatusOr<std::unique_ptr<ServerPool>> ServerPool::Create(const std::string
   if (addresses.empty())
     return InvalidArgument(ErrorReason::kOptionInvalid, "address", "the server's address is empty");
   std::unique_ptr<ServerPool> pool(new ServerPool(options));
+  FUSELINE_ASSIGN_OR_RETURN(pool->credentials_, MakeChannelCredentials(options.tls));
   std::vector<std::string> fixed;
   for (const absl::string_view part : absl::StrSplit(addresses, ',')) {
     const std::string address(absl::StripAsciiWhitespace(part));
@@ -134,7 +138,7 @@ absl::StatusOr<std::unique_ptr<ServerPool>> ServerPool::Create(const std::string
     return BadAddress(absl::StrCat(addresses.substr(0, 40), "…"), absl::StrCat("names more than ", kMaxServers));
   pool->arguments_ = MakeArguments(options, pool->names_.empty() && fixed.size() == 1);
   for (const std::string& address : fixed)
-    pool->fixed_.push_back(std::make_shared<PooledServer>(address, pool->arguments_));
+    pool->fixed_.push_back(std::make_shared<PooledServer>(address, pool->credentials_, pool->arguments_));
   return pool;
 }
 
@@ -144,19 +148,28 @@ void ServerPool::ResolveNames() {
     if (names_.empty() || absl::Now() < resolve_at_) return;
     resolve_at_ = absl::Now() + kResolveEvery;  // others go on with what there is
   }
-  std::set<std::string> addresses;
-  for (const std::string& name : names_) addresses.merge(Resolve(name));
+  // With the host that each was found by, which is the one that its certificate names.
+  std::map<std::string, std::string> addresses;
+  for (const std::string& name : names_) {
+    for (const std::string& address : Resolve(name)) addresses.emplace(address, name.substr(0, name.rfind(':')));
+  }
   absl::MutexLock lock(&mutex_);
   if (addresses.empty()) {
     resolve_at_ = absl::Now() + kResolveSoon;
     return;
   }
   std::vector<PooledServerPtr> servers;
-  for (const std::string& address : addresses) {
+  for (const auto& [address, host] : addresses) {
     if (servers.size() == kMaxServers) break;
     const auto known = std::find_if(resolved_.begin(), resolved_.end(),
-                                    [&](const PooledServerPtr& server) { return server->address_ == address; });
-    servers.push_back(known != resolved_.end() ? *known : std::make_shared<PooledServer>(address, arguments_));
+                                    [&a = address](const PooledServerPtr& server) { return server->address_ == a; });
+    if (known != resolved_.end()) {
+      servers.push_back(*known);
+      continue;
+    }
+    grpc::ChannelArguments arguments = arguments_;
+    arguments.SetSslTargetNameOverride(host);
+    servers.push_back(std::make_shared<PooledServer>(address, credentials_, arguments));
   }
   resolved_ = std::move(servers);
 }

@@ -48,7 +48,8 @@ struct Route {
 // One server. Its state is the pool's.
 class PooledServer {
  public:
-  PooledServer(std::string address, const grpc::ChannelArguments& arguments);
+  PooledServer(std::string address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+               const grpc::ChannelArguments& arguments);
 
   const std::string& address() const { return address_; }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
@@ -113,6 +114,7 @@ class ServerPool {
 
   // Fixed after construction.
   const Balance balance_;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;
   grpc::ChannelArguments arguments_;
   std::vector<PooledServerPtr> fixed_;
   std::vector<std::string> names_;  // HOST:PORT of "dns:///HOST:PORT"
