@@ -104,6 +104,11 @@ int Run(ServerFlags flags, const sigset_t& signals) {
     signal = WaitForSignal(signals, absl::Hours(1));
     if (signal != SIGHUP) continue;
     logger.ReopenAccessLog();
+    if (const absl::Status status = (*engine)->ReloadKeys(); !status.ok()) {
+      logger.Log(LogLevel::kError, "cache-keys-kept", {{"message", std::string(status.message())}});
+    } else if (!flags.engine.cache_key_file.empty()) {
+      logger.Log(LogLevel::kInfo, "cache-keys-read", {{"file", flags.engine.cache_key_file}});
+    }
     signal = 0;
   }
   logger.Log(

@@ -19,10 +19,13 @@ using client::CacheStats;
 using client::CompileResult;
 using client::CompileSpec;
 using client::CompileStage;
+using client::EvictOptions;
+using client::EvictResult;
 using client::ExecuteOptions;
 using client::ExecuteResult;
 using client::ExplainOptions;
 using client::ExplainResult;
+using client::ImportResult;
 using client::KeepOptions;
 using client::KeptTensor;
 using client::KeptTensors;
@@ -54,6 +57,11 @@ class Backend {
   // Of several servers, one with a CUDA device if there is one, else the first that answers.
   virtual absl::StatusOr<ServerInfo> Info() = 0;
   virtual absl::StatusOr<CacheStats> GetCacheStats() = 0;
+  // As those of Client.
+  virtual absl::StatusOr<EvictResult> EvictCache(const EvictOptions& options) = 0;
+  virtual absl::Status ExportCache(const std::vector<Fingerprint>& fingerprints,
+                                   const client::Client::FileSink& sink) = 0;
+  virtual absl::StatusOr<ImportResult> ImportCache(const client::Client::FileSource& source) = 0;
 
   // Tensors that outlive a command: a server's alone. Errors: INVALID_ARGUMENT (kOptionInvalid) without one.
   virtual absl::StatusOr<KeptTensor> PutTensor(const Tensor& tensor, const KeepOptions& options);
@@ -69,6 +77,9 @@ struct BackendOptions {
   bool round_robin = false;  // of several servers: not by affinity
   absl::Duration hedge_delay = absl::InfiniteDuration();
   std::string cache_dir;                               // local: the disk cache; empty: none
+  std::string cache_key_file;                          // local: what signs its entries; empty: they are not signed
+  std::string cache_namespace;                         // local: salt
+  std::map<Fingerprint, std::string> pinned;           // as ClientOptions has it
   int device_threads = 0;                              // local: threads of the CPU device; 0: one for each core
   absl::Duration deadline = absl::InfiniteDuration();  // of each call to a server
 };

@@ -7,7 +7,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/cli/file_io.h"
 #include "client/cli/graph_file.h"
+#include "client/cli/lock_file.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 
@@ -49,6 +51,9 @@ absl::StatusOr<Backend*> CommandContext::GetBackend() {
   if (backend_ != nullptr) return backend_.get();
   BackendOptions options;
   options.cache_dir = flags_.cache_dir;
+  options.pinned = pinned_;
+  options.cache_key_file = flags_.cache_key_file;
+  options.cache_namespace = flags_.cache_namespace;
   options.device_threads = flags_.threads;
   if (flags_.timeout_seconds > 0) options.deadline = absl::Seconds(flags_.timeout_seconds);
   options.server = ServerAddress();
@@ -70,6 +75,16 @@ absl::StatusOr<Target> CommandContext::ResolveTarget(const std::string& text) {
   if (text == "auto") return Target::Cpu();
   return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kTargetNotAvailable, "cuda",
                    "no CUDA device here: name the architecture, as in cuda:sm_90, to compile without one");
+}
+
+absl::Status CommandContext::PinTo(const std::string& lock_file) {
+  if (lock_file.empty()) return absl::OkStatus();
+  FUSELINE_ASSIGN_OR_RETURN(const std::string text, ReadFile(lock_file));
+  const absl::StatusOr<std::vector<LockEntry>> entries = ReadLockFile(text);
+  if (!entries.ok()) return Wrap(entries.status(), lock_file);
+  for (const LockEntry& entry : *entries) pinned_[entry.fingerprint] = entry.artifact_sha256;
+  if (pinned_.empty()) return InvalidArgument(ErrorReason::kInputOutput, "lock", "the lock file has no entry");
+  return absl::OkStatus();
 }
 
 void CommandContext::Progress(const std::string& text) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,10 +24,12 @@ struct GlobalFlags {
   double hedge_ms = 0;  // 0: never
   bool local = false;
   bool json = false;
-  std::string cache_dir;       // --local: the disk cache
-  int threads = 0;             // --local: threads of the CPU device
-  double timeout_seconds = 0;  // of each call to a server; 0: none
-  client::TlsOptions tls;      // of connections to a server
+  std::string cache_dir;        // --local: the disk cache
+  std::string cache_key_file;   // --local: what signs its entries
+  std::string cache_namespace;  // --local: its salt
+  int threads = 0;              // --local: threads of the CPU device
+  double timeout_seconds = 0;   // of each call to a server; 0: none
+  client::TlsOptions tls;       // of connections to a server
 };
 
 class CommandContext {
@@ -46,11 +49,14 @@ class CommandContext {
   absl::StatusOr<Target> ResolveTarget(const std::string& text);
   // A line on standard error that the next one overwrites; nothing where standard error is no terminal.
   void Progress(const std::string& text);
+  // From now on only the artifacts of a lock file are accepted. Before GetBackend; "": all are.
+  absl::Status PinTo(const std::string& lock_file);
   void ClearProgress() { Progress(""); }
 
  private:
   const GlobalFlags& flags_;
   std::unique_ptr<Backend> backend_;
+  std::map<Fingerprint, std::string> pinned_;
   bool progress_shown_ = false;
 };
 
@@ -89,6 +95,6 @@ void RegisterDevicesCommand(CLI::App& app, const SetBody& set_body);
 void RegisterHealthCommand(CLI::App& app, const SetBody& set_body);
 void RegisterCacheCommand(CLI::App& app, const SetBody& set_body);
 void RegisterTensorsCommand(CLI::App& app, const SetBody& set_body);
-void RegisterWarmCommand(CLI::App& app, const SetBody& set_body);
+void RegisterWarmCommand(CLI::App& app, const SetBody& set_body);  // also as `cache warm`
 
 }  // namespace fuseline::cli

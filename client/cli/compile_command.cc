@@ -22,6 +22,7 @@ struct CompileCommandFlags {
   std::vector<std::string> graphs;
   std::string emit;
   std::string output;
+  std::string lock;
   bool progress = false;
   CompileFlags compile;
 };
@@ -115,6 +116,7 @@ absl::StatusOr<int> RunBatch(const CompileCommandFlags& flags, CommandContext& c
 }
 
 absl::StatusOr<int> RunCompile(const CompileCommandFlags& flags, CommandContext& context) {
+  FUSELINE_RETURN_IF_ERROR(context.PinTo(flags.lock));
   if (flags.graphs.size() != 1) return RunBatch(flags, context);
   FUSELINE_ASSIGN_OR_RETURN(const CompileSpec spec, MakeSpec(context, flags.graphs[0], flags.compile));
   FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
@@ -161,6 +163,7 @@ void RegisterCompileCommand(CLI::App& app, const SetBody& set_body) {
   command->add_flag("--progress", flags->progress, "print how far it is, also where standard error is no terminal");
   command->add_option("--emit", flags->emit, "what to print or save")
       ->check(CLI::IsMember({"source", "ptx", "cubin", "plan", "artifact", "canonical", "loops", "fusion", "bodies"}));
+  command->add_option("--lock", flags->lock, "accept the artifacts of this lock file alone (fuseline warm --lock)");
   command->add_option("-o,--output", flags->output, "where to; default: standard output");
   AddCompileFlags(*command, flags->compile);
   command->callback([=] { set_body([flags](CommandContext& context) { return RunCompile(*flags, context); }); });

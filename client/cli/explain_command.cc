@@ -24,6 +24,7 @@ struct ExplainCommandFlags {
   std::string graph;
   bool why = false;
   bool key = false;
+  bool why_miss = false;
   bool source = false;
   bool bench = false;
   std::string html;
@@ -76,16 +77,46 @@ std::string ReportText(const std::string& graph_name, const CompileResult& resul
   return text;
 }
 
+std::string MissText(const client::MissReport& miss) {
+  std::string text = miss.is_there ? "\nin the cache: it was there before\n" : "\nnot in the cache";
+  if (!miss.nearest.has_value()) {
+    absl::StrAppend(&text, miss.is_there ? "" : ": ", "of ", miss.compared, " other entries none is like it\n");
+    return text;
+  }
+  absl::StrAppend(&text, miss.is_there ? "" : "; ", "nearest of ", miss.compared,
+                  miss.compared == 1 ? " other entry: " : " other entries: ", miss.nearest->ToHex(),
+                  ", which differs in\n");
+  for (const client::KeyDifference& difference : miss.differences) {
+    absl::StrAppend(&text, absl::StrFormat("  %-24s here   %s\n  %-24s there  %s\n", difference.field,
+                                           difference.wanted, "", difference.found));
+  }
+  return text;
+}
+
+Json MissJson(const client::MissReport& miss) {
+  Json json = {{"is_there", miss.is_there}, {"compared", miss.compared}, {"differences", Json::array()}};
+  if (miss.nearest.has_value()) json["nearest"] = miss.nearest->ToHex();
+  for (const client::KeyDifference& difference : miss.differences) {
+    json["differences"].push_back(
+        {{"field", difference.field}, {"here", difference.wanted}, {"there", difference.found}});
+  }
+  return json;
+}
+
 absl::StatusOr<int> RunExplain(const ExplainCommandFlags& flags, CommandContext& context) {
   FUSELINE_ASSIGN_OR_RETURN(const CompileSpec spec, MakeSpec(context, flags.graph, flags.compile));
   FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
   context.Progress("compiling…");
-  FUSELINE_ASSIGN_OR_RETURN(const CompileResult result, backend->Compile(spec));
   std::vector<KeyField> key;
-  if (flags.key) {
-    FUSELINE_ASSIGN_OR_RETURN(ExplainResult explained, backend->Explain(spec, {.key = true}));
+  std::optional<client::MissReport> miss;
+  // Before it is in the cache.
+  if (flags.key || flags.why_miss) {
+    FUSELINE_ASSIGN_OR_RETURN(ExplainResult explained,
+                              backend->Explain(spec, {.key = flags.key, .miss = flags.why_miss}));
     key = std::move(explained.key_fields);
+    miss = std::move(explained.miss);
   }
+  FUSELINE_ASSIGN_OR_RETURN(const CompileResult result, backend->Compile(spec));
   std::optional<BenchmarkResult> benchmark;
   if (flags.bench) {
     context.Progress("measuring…");
@@ -123,6 +154,7 @@ absl::StatusOr<int> RunExplain(const ExplainCommandFlags& flags, CommandContext&
     }
     json["images"] = std::move(images);
     if (flags.key) json["key"] = KeyFieldsJson(key);
+    if (miss.has_value()) json["miss"] = MissJson(*miss);
     if (benchmark.has_value()) json["iterations_us"] = benchmark->micros;
     PrintJson(json);
     return 0;
@@ -137,6 +169,7 @@ absl::StatusOr<int> RunExplain(const ExplainCommandFlags& flags, CommandContext&
     std::cout << "\nkey " << result.summary.fingerprint.ToHex() << "\n";
     for (const KeyField& f : key) std::cout << absl::StreamFormat("  %-24s %s  %s\n", f.name, f.digest, f.value);
   }
+  if (miss.has_value()) std::cout << MissText(*miss);
   std::cout << std::flush;
   return 0;
 }
@@ -150,6 +183,9 @@ void RegisterExplainCommand(CLI::App& app, const SetBody& set_body) {
   command->add_option("graph", flags->graph, "GRAPH: .fl, .pb, .onnx, or -")->required();
   command->add_flag("--why", flags->why, "also what was not fused, and why");
   command->add_flag("--key", flags->key, "also the fields of the fingerprint with their digests");
+  command->add_flag("--why-miss", flags->why_miss,
+                    "also whether it was in the cache, and the other entry that is nearest to it, with the fields that "
+                    "differ");
   command->add_flag("--source", flags->source, "also the kernels' source");
   command->add_option("--html", flags->html,
                       "FILE: also a page for a browser, with the graph before and after fusion as pictures, every "

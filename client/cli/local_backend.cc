@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/backend.h"
+#include "client/cpp/pinned_artifacts.h"
 #include "common/artifact/report_names.h"
 #include "common/case_file/random_inputs.h"
 #include "common/ir/canonical.h"
@@ -48,7 +49,8 @@ absl::StatusOr<std::vector<Tensor>> InGraphOrder(const Graph& graph, const std::
 
 class LocalBackend : public Backend {
  public:
-  explicit LocalBackend(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  LocalBackend(std::unique_ptr<Engine> engine, std::map<Fingerprint, std::string> pinned)
+      : engine_(std::move(engine)), pinned_(std::move(pinned)) {}
 
   absl::StatusOr<CompileResult> Compile(const CompileSpec& spec, const StageListener& on_stage) override {
     FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
@@ -56,6 +58,7 @@ class LocalBackend : public Backend {
     // The same numbers.
     if (on_stage) wait.on_stage = [&](cache::BuildStage stage) { on_stage(static_cast<CompileStage>(stage)); };
     FUSELINE_ASSIGN_OR_RETURN(const fuseline::CompileResult compiled, engine_->Compile(request, wait));
+    FUSELINE_RETURN_IF_ERROR(pinned_.Check(*compiled.artifact));
     return CompileResult{Summarize(compiled), compiled.artifact};
   }
 
@@ -77,6 +80,7 @@ class LocalBackend : public Backend {
     FUSELINE_ASSIGN_OR_RETURN(const std::vector<Tensor> ordered, InGraphOrder(request.graph, inputs));
     FUSELINE_ASSIGN_OR_RETURN(fuseline::ExecuteResult executed,
                               engine_->Execute(request, executor::Arguments(ordered), {}));
+    FUSELINE_RETURN_IF_ERROR(pinned_.Check(*executed.compiled.artifact));
     ExecuteResult result;
     result.summary = Summarize(executed.compiled);
     for (size_t i = 0; i < executed.execution.outputs.size(); ++i) {
@@ -90,8 +94,16 @@ class LocalBackend : public Backend {
 
   absl::StatusOr<ExplainResult> Explain(const CompileSpec& spec, const ExplainOptions& options) override {
     FUSELINE_ASSIGN_OR_RETURN(const CompileRequest request, MakeRequest(spec));
-    FUSELINE_ASSIGN_OR_RETURN(const fuseline::CompileResult compiled, engine_->Compile(request));
     ExplainResult result;
+    if (options.miss) {
+      FUSELINE_ASSIGN_OR_RETURN(const fuseline::MissReport miss, engine_->ExplainMiss(request));
+      client::MissReport& out = result.miss.emplace();
+      out.is_there = miss.is_there;
+      out.nearest = miss.nearest;
+      out.compared = miss.compared;
+      for (const fuseline::KeyDifference& d : miss.differences) out.differences.push_back({d.field, d.wanted, d.found});
+    }
+    FUSELINE_ASSIGN_OR_RETURN(const fuseline::CompileResult compiled, engine_->Compile(request));
     result.summary = Summarize(compiled);
     result.report = compiled.artifact->report;
     RenameReportValues(CanonicalNames(request.graph), result.report);
@@ -154,11 +166,41 @@ class LocalBackend : public Backend {
     const cache::StoreStats stats = engine_->CacheStats();
     CacheStats result;
     for (const cache::LevelStats& l : stats.levels) {
-      result.levels.push_back({l.level, l.entries, l.size_bytes, l.hits, l.misses, l.corrupt, l.evictions, l.errors});
+      result.levels.push_back(
+          {l.level, l.entries, l.size_bytes, l.hits, l.misses, l.corrupt, l.evictions, l.errors, l.unsigned_entries});
     }
     result.builds = stats.builds;
     result.joins = stats.joins;
+    result.known_errors = stats.known_errors;
     return result;
+  }
+
+  absl::StatusOr<EvictResult> EvictCache(const EvictOptions& options) override {
+    cache::EvictRequest request = {options.fingerprints, options.all};
+    if (options.unused_for != absl::ZeroDuration()) request.unused_for = options.unused_for;
+    const cache::EvictResult evicted = engine_->EvictCache(request);
+    return EvictResult{evicted.entries, evicted.size_bytes};
+  }
+
+  absl::Status ExportCache(const std::vector<Fingerprint>& fingerprints,
+                           const client::Client::FileSink& sink) override {
+    int64_t offset = 0;
+    return engine_->ExportCache(fingerprints, [&](std::string_view bytes) {
+      const int64_t at = offset;
+      offset += static_cast<int64_t>(bytes.size());
+      return sink(at, bytes);
+    });
+  }
+
+  absl::StatusOr<ImportResult> ImportCache(const client::Client::FileSource& source) override {
+    int64_t offset = 0;
+    FUSELINE_ASSIGN_OR_RETURN(const fuseline::ImportResult imported,
+                              engine_->ImportCache([&]() -> absl::StatusOr<std::string> {
+                                absl::StatusOr<std::string> bytes = source(offset);
+                                if (bytes.ok()) offset += static_cast<int64_t>(bytes->size());
+                                return bytes;
+                              }));
+    return ImportResult{imported.imported, imported.present, imported.refused, imported.first_refusal};
   }
 
  private:
@@ -174,6 +216,7 @@ class LocalBackend : public Backend {
   }
 
   std::unique_ptr<Engine> engine_;
+  client::PinnedArtifacts pinned_;
 };
 
 }  // namespace
@@ -181,11 +224,13 @@ class LocalBackend : public Backend {
 absl::StatusOr<std::unique_ptr<Backend>> MakeLocalBackend(const BackendOptions& options) {
   EngineOptions engine_options;
   engine_options.cache_dir = options.cache_dir;
+  engine_options.cache_key_file = options.cache_key_file;
+  engine_options.cache_namespace = options.cache_namespace;
   engine_options.executor.cpu_threads = options.device_threads;
   engine_options.compiler_workers.command = compiler::ThisProgramAsWorker();
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(engine_options));
   for (const std::string& warning : engine->Info().warnings) std::cerr << "warning: " << warning << "\n";
-  return std::unique_ptr<Backend>(new LocalBackend(std::move(engine)));
+  return std::unique_ptr<Backend>(new LocalBackend(std::move(engine), options.pinned));
 }
 
 }  // namespace fuseline::cli

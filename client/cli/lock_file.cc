@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/json_output.h"
-#include "common/artifact/codec/artifact_codec.h"
+#include "client/cpp/pinned_artifacts.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
 
@@ -97,12 +97,7 @@ absl::StatusOr<LockEntry> ReadEntry(const Json& json, size_t index) {
 
 }  // namespace
 
-std::string ArtifactDigest(const Artifact& artifact) {
-  Artifact run = artifact;
-  run.report = {};
-  for (KernelImage& kernel : run.kernels) kernel.source.clear();
-  return ComputeDigest(SerializeArtifact(run)).ToHex();
-}
+std::string ArtifactDigest(const Artifact& artifact) { return client::ArtifactDigest(artifact); }
 
 std::string WriteLockFile(const std::vector<LockEntry>& entries) {
   Json list = Json::array();

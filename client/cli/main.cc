@@ -42,6 +42,8 @@ int main(int argc, char** argv) {
   app.add_flag("--local", flags.local, "an engine in this process")->excludes(server);
   app.add_flag("--json", flags.json, "results as JSON");
   app.add_option("--cache-dir", flags.cache_dir, "with --local: folder of the disk cache; default: none");
+  app.add_option("--cache-key-file", flags.cache_key_file, "with --local: keys that sign what the disk cache keeps");
+  app.add_option("--cache-namespace", flags.cache_namespace, "with --local: salt of the disk cache");
   app.add_option("--threads", flags.threads, "with --local: threads of the CPU device; 0: one for each core")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--timeout", flags.timeout_seconds, "with --server: seconds for each call; 0: no limit")

@@ -45,6 +45,14 @@ class RemoteBackend : public Backend {
     return best != nullptr ? best->info : states.front().info;
   }
   absl::StatusOr<CacheStats> GetCacheStats() override { return client_->GetCacheStats(); }
+  absl::StatusOr<EvictResult> EvictCache(const EvictOptions& options) override { return client_->EvictCache(options); }
+  absl::Status ExportCache(const std::vector<Fingerprint>& fingerprints,
+                           const client::Client::FileSink& sink) override {
+    return client_->ExportCache(fingerprints, sink);
+  }
+  absl::StatusOr<ImportResult> ImportCache(const client::Client::FileSource& source) override {
+    return client_->ImportCache(source);
+  }
   absl::StatusOr<KeptTensor> PutTensor(const Tensor& tensor, const KeepOptions& options) override {
     return client_->PutTensor(tensor, options);
   }
@@ -66,6 +74,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeRemoteBackend(const BackendOptions&
   client_options.tls = options.tls;
   client_options.balance = options.round_robin ? client::Balance::kRoundRobin : client::Balance::kAffinity;
   client_options.hedge_delay = options.hedge_delay;
+  client_options.pinned = options.pinned;
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> client,
                             client::Client::Connect(options.server, client_options));
   const bool several = absl::StrContains(options.server, ',') || absl::StartsWith(options.server, "dns:///");

@@ -34,6 +34,7 @@ struct RunFlags {
   int64_t values = 8;
   bool verify = false;
   std::string save_case;
+  std::string lock;
   CompileFlags compile;
 };
 
@@ -137,6 +138,7 @@ absl::Status FetchHandles(Backend& backend, std::vector<NamedTensor>& inputs) {
 }
 
 absl::StatusOr<int> RunGraph(const RunFlags& flags, CommandContext& context) {
+  FUSELINE_RETURN_IF_ERROR(context.PinTo(flags.lock));
   FUSELINE_ASSIGN_OR_RETURN(const CompileSpec spec, MakeSpec(context, flags.graph, flags.compile));
   FUSELINE_ASSIGN_OR_RETURN(const auto files, OutputFiles(*spec.graph, flags.outputs));
   InputFlags input_flags = flags.inputs;
@@ -259,6 +261,9 @@ void RegisterRunCommand(CLI::App& app, const SetBody& set_body) {
   command->add_flag("--verify", flags->verify,
                     "also compare with the reference interpreter; exit code 1 where it differs");
   command->add_option("--save-case", flags->save_case, "save graph and inputs as a case file, for a bug report");
+  command->add_option(
+      "--lock", flags->lock,
+      "use the artifacts of this lock file alone (fuseline warm --lock); results of others are withheld");
   AddCompileFlags(*command, flags->compile);
   command->callback([=] {
     flags->random_given = random->count() > 0;

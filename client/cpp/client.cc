@@ -49,10 +49,11 @@ absl::StatusOr<ExplainResult> Client::Explain(const CompileSpec& spec, const Exp
   v1::ExplainRequest request;
   request.set_include_stages(options.stages);
   request.set_include_key(options.key);
+  request.set_include_miss(options.miss);
   v1::ExplainResponse response;
   bool graph_sent = true;
-  if ((options.stages || options.key) && spec.graph != nullptr) {
-    // Stages and key fields need the graph.
+  if ((options.stages || options.key || options.miss) && spec.graph != nullptr) {
+    // Stages, key fields and neighbours need the graph.
     SpecFieldsToProto(spec, request.mutable_spec());
     GraphToProto(*spec.graph, request.mutable_spec()->mutable_graph());
     FUSELINE_RETURN_IF_ERROR(impl_->Call(&v1::CompileService::Stub::Explain, request, response,
@@ -70,6 +71,7 @@ absl::StatusOr<ExplainResult> Client::Explain(const CompileSpec& spec, const Exp
   for (const v1::Stage& stage : response.stages()) result.stages.emplace_back(stage.name(), stage.text());
   for (const v1::KeyField& field : response.key_fields())
     result.key_fields.push_back({field.name(), field.value(), field.digest()});
+  if (response.has_miss()) result.miss = MissReportFromProto(response.miss());
   return result;
 }
 

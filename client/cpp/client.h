@@ -38,9 +38,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -96,6 +98,10 @@ struct ClientOptions {
   // call is cancelled. Stages are not told then. Above 0. InfiniteDuration: never.
   absl::Duration hedge_delay = absl::InfiniteDuration();
   TlsOptions tls = {};
+  // Graph keys and the digests (ArtifactDigest of client/cpp/pinned_artifacts.h, as a lock file has them) that their
+  // artifacts must have. Empty: any. Others, and graphs that are not here, are refused with DATA_LOSS. Execute finds
+  // out after the run, once for each artifact, and then withholds the results.
+  std::map<Fingerprint, std::string> pinned = {};
 };
 
 // What to compile and how. At least one of `graph` and `fingerprint` is set; with both, the fingerprint is asked for
@@ -188,6 +194,22 @@ struct ExecuteResult {
 struct ExplainOptions {
   bool stages = false;  // "graph", "canonical", "loops", "fusion", "plan", "source": needs the graph
   bool key = false;     // the fields of the fingerprint: needs the graph
+  bool miss = false;    // what of the cache is nearest to it: needs the graph
+};
+
+// A field of the key in which a request and an entry of the cache differ.
+struct KeyDifference {
+  std::string field;   // as KeyField; "graph.inputs" and "graph.nodes" for the graph
+  std::string wanted;  // the request's value
+  std::string found;   // the entry's
+};
+
+// Why a request misses.
+struct MissReport {
+  bool is_there = false;               // it does not: an entry was there before it was explained
+  std::optional<Fingerprint> nearest;  // of the other entries; unset: there are none
+  int64_t compared = 0;                // entries that were compared
+  std::vector<KeyDifference> differences;
 };
 
 struct ExplainResult {
@@ -195,6 +217,7 @@ struct ExplainResult {
   ArtifactReport report;
   std::vector<std::pair<std::string, std::string>> stages;  // name, text
   std::vector<KeyField> key_fields;
+  std::optional<MissReport> miss;  // where asked for
 };
 
 struct VerifyResult {
@@ -261,12 +284,33 @@ struct CacheLevelStats {
   int64_t corrupt = 0;
   int64_t evictions = 0;
   int64_t errors = 0;
+  int64_t unsigned_entries = 0;  // of `corrupt`: were not signed, or signed wrongly
 };
 
 struct CacheStats {
   std::vector<CacheLevelStats> levels;  // fastest first
   int64_t builds = 0;
   int64_t joins = 0;
+  int64_t known_errors = 0;  // requests answered with a failure that is remembered
+};
+
+// What EvictCache drops: exactly one of these is set.
+struct EvictOptions {
+  std::vector<Fingerprint> fingerprints;
+  bool all = false;
+  absl::Duration unused_for = absl::ZeroDuration();  // entries that nobody has used for as long
+};
+
+struct EvictResult {
+  int64_t entries = 0;
+  int64_t size_bytes = 0;
+};
+
+struct ImportResult {
+  int64_t imported = 0;
+  int64_t present = 0;        // were there already
+  int64_t refused = 0;        // failed a check
+  std::string first_refusal;  // why the first of those was refused
 };
 
 class Client {
@@ -314,6 +358,16 @@ class Client {
   absl::StatusOr<CacheStats> GetCacheStats();
   // Asks each server once. Errors: UNAVAILABLE where no DNS name can be resolved.
   absl::StatusOr<std::vector<ServerState>> GetServerStates();
+  // Drops entries of the server's cache.
+  absl::StatusOr<EvictResult> EvictCache(const EvictOptions& options);
+  // Entries of the server's cache as an export file: those with the fingerprints, or all. `sink` takes the file's bytes
+  // in order; at offset 0 it begins, also where a broken call is made again. Errors: NOT_FOUND (kFingerprintUnknown).
+  using FileSink = std::function<absl::Status(int64_t offset, std::string_view bytes)>;
+  absl::Status ExportCache(const std::vector<Fingerprint>& fingerprints, const FileSink& sink);
+  // Gives the server such a file. `source` gives bytes of it that begin at `offset`, as many as it likes up to 4 MiB;
+  // none at the end. Errors: INVALID_ARGUMENT (kDataLoss) for a damaged file, whose entries up to there are kept.
+  using FileSource = std::function<absl::StatusOr<std::string>(int64_t offset)>;
+  absl::StatusOr<ImportResult> ImportCache(const FileSource& source);
 
  private:
   class Impl;

@@ -42,7 +42,8 @@ Client::Impl::Impl(std::unique_ptr<ServerPool> servers, const ClientOptions& opt
     : options_(options),
       servers_(std::move(servers)),
       memory_(options.remember_fingerprints ? options.max_remembered : 0),
-      affinities_(options.max_remembered) {}
+      affinities_(options.max_remembered),
+      pinned_(options.pinned) {}
 
 void Client::Impl::Prepare(grpc::ClientContext& context, absl::Time deadline, const Route& route) const {
   if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));

@@ -16,6 +16,7 @@
 #include "client/cpp/client.h"
 #include "client/cpp/fingerprint_memory.h"
 #include "client/cpp/message_codec.h"
+#include "client/cpp/pinned_artifacts.h"
 #include "client/cpp/server_pool.h"
 #include "common/ir/codec/graph_codec.h"
 #include "common/launch/block_pool.h"
@@ -127,6 +128,7 @@ class Client::Impl {
   PooledServerPtr Another(const PooledServer& than, const Route& route, absl::Time deadline);
   // Compile with ClientOptions::hedge_delay.
   absl::Status CallHedged(const v1::CompileRequest& request, v1::CompileResponse& response, const Route& route);
+  PinnedArtifacts& pinned() { return pinned_; }
 
   // Said here, since gRPC's own message for it is unreadable.
   absl::Status CheckMessageSize(const google::protobuf::Message& request) const;
@@ -151,6 +153,7 @@ class Client::Impl {
   const std::shared_ptr<launch::BlockPool> pool_ = launch::BlockPool::Create(kMostIdleBytes);
   FingerprintMemory memory_;
   FingerprintMemory affinities_;  // of canonical forms, by the request's digest
+  PinnedArtifacts pinned_;
 };
 
 // The status that a server, or gRPC for it, has answered.

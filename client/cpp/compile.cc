@@ -27,7 +27,8 @@ namespace {
 // The server's bound on a batch.
 constexpr size_t kMaxBatch = 1000;
 
-absl::StatusOr<CompileResult> ResultFromProto(const v1::CompileResponse& response, bool graph_sent) {
+absl::StatusOr<CompileResult> ResultFromProto(const v1::CompileResponse& response, bool graph_sent,
+                                              PinnedArtifacts& pinned) {
   CompileResult result;
   FUSELINE_ASSIGN_OR_RETURN(result.summary, SummaryFromProto(response.summary()));
   result.summary.graph_sent = graph_sent;
@@ -35,6 +36,7 @@ absl::StatusOr<CompileResult> ResultFromProto(const v1::CompileResponse& respons
   if (!artifact.ok())
     return Internal(absl::StrCat("the server's artifact can't be decoded: ", artifact.status().message()));
   artifact->report = ReportFromProto(response.report());
+  FUSELINE_RETURN_IF_ERROR(pinned.Check(*artifact));
   result.artifact = std::make_shared<const Artifact>(*std::move(artifact));
   return result;
 }
@@ -137,7 +139,7 @@ absl::StatusOr<CompileResult> Client::Compile(const CompileSpec& spec, bool incl
     };
     FUSELINE_ASSIGN_OR_RETURN(const bool graph_sent,
                               impl_->BySpec(spec, Route::Need::kCompile, "", request, response, call));
-    return ResultFromProto(response, graph_sent);
+    return ResultFromProto(response, graph_sent, impl_->pinned());
   }
   const auto stream = [&](bool, const Route& route) {
     FUSELINE_RETURN_IF_ERROR(impl_->CheckMessageSize(request));
@@ -157,7 +159,7 @@ absl::StatusOr<CompileResult> Client::Compile(const CompileSpec& spec, bool incl
   };
   FUSELINE_ASSIGN_OR_RETURN(const bool graph_sent,
                             impl_->BySpec(spec, Route::Need::kCompile, "", request, response, stream));
-  return ResultFromProto(response, graph_sent);
+  return ResultFromProto(response, graph_sent, impl_->pinned());
 }
 
 absl::Status Client::CompileBatch(const std::vector<CompileSpec>& specs, const BatchListener& on_result,
@@ -211,8 +213,9 @@ absl::Status Client::CompileBatch(const std::vector<CompileSpec>& specs, const B
           if (it == open.end()) continue;
           const size_t i = it->second;
           open.erase(it);
-          deliver(i, answer.has_response() ? ResultFromProto(answer.response(), specs[i].graph != nullptr)
-                                           : absl::StatusOr<CompileResult>(StatusFromFailure(answer.failure())));
+          deliver(i, answer.has_response()
+                         ? ResultFromProto(answer.response(), specs[i].graph != nullptr, impl_->pinned())
+                         : absl::StatusOr<CompileResult>(StatusFromFailure(answer.failure())));
         }
         return reader->Finish();
       }));

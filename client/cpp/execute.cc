@@ -294,6 +294,10 @@ absl::StatusOr<ExecuteResult> Client::Execute(const CompileSpec& spec, const std
                                                                  execute.request(), execute.response(), call));
   FUSELINE_ASSIGN_OR_RETURN(ExecuteResult result, execute.Result());
   result.summary.graph_sent = graph_sent;
+  if (!impl_->pinned().empty() && !impl_->pinned().WasAccepted(result.summary.fingerprint)) {
+    const absl::Status accepted = Compile({.fingerprint = result.summary.fingerprint}).status();
+    if (!accepted.ok()) return Wrap(accepted, "the results are withheld");
+  }
   return result;
 }
 

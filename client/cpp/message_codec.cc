@@ -198,11 +198,26 @@ CacheStats CacheStatsFromProto(const v1::GetCacheStatsResponse& proto) {
   CacheStats stats;
   for (const v1::CacheLevelStats& l : proto.levels()) {
     stats.levels.push_back({l.level(), l.entry_count(), l.size_bytes(), l.hit_count(), l.miss_count(),
-                            l.corrupt_count(), l.eviction_count(), l.error_count()});
+                            l.corrupt_count(), l.eviction_count(), l.error_count(), l.unsigned_count()});
   }
   stats.builds = proto.build_count();
   stats.joins = proto.join_count();
+  stats.known_errors = proto.known_error_count();
   return stats;
+}
+
+MissReport MissReportFromProto(const v1::MissReport& proto) {
+  MissReport report;
+  report.is_there = proto.is_there();
+  const std::string& nearest = proto.nearest_fingerprint();
+  if (Fingerprint key; nearest.size() == key.bytes.size()) {
+    std::copy(nearest.begin(), nearest.end(), key.bytes.begin());
+    report.nearest = key;
+  }
+  report.compared = proto.compared_count();
+  for (const v1::KeyDifference& difference : proto.differences())
+    report.differences.push_back({difference.field(), difference.wanted(), difference.found()});
+  return report;
 }
 
 }  // namespace fuseline::client

@@ -27,5 +27,6 @@ ArtifactReport ReportFromProto(const v1::Report& proto);
 OutputComparison ComparisonFromProto(const v1::OutputComparison& proto);
 ServerInfo ServerInfoFromProto(const v1::GetServerInfoResponse& proto);
 CacheStats CacheStatsFromProto(const v1::GetCacheStatsResponse& proto);
+MissReport MissReportFromProto(const v1::MissReport& proto);
 
 }  // namespace fuseline::client

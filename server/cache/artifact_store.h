@@ -18,6 +18,9 @@
 
 namespace fuseline::cache {
 
+class RecordSigner;
+struct KeyRecord;
+
 enum class Outcome : uint8_t { kMiss = 0, kMemoryHit = 1, kDiskHit = 2, kJoined = 3, kSharedHit = 4 };
 std::string_view OutcomeName(Outcome outcome);  // "miss", "memory-hit", "disk-hit", "joined", "shared-hit"
 
@@ -25,6 +28,7 @@ struct Lookup {
   ArtifactPtr artifact;  // null: not there
   Outcome outcome = Outcome::kMiss;
   absl::Duration build_time;  // of a kMiss or kJoined: what the build took
+  bool was_idle = false;      // of a kMemoryHit: the levels below have not heard of its use for a while: see Touch
 };
 
 // How far a request for an artifact has come. Reported in this order, kQueued and kBuilding only where it is built or
@@ -55,7 +59,8 @@ struct LevelStats {
   int64_t evictions = 0;
   int64_t errors = 0;  // reads or writes that failed; the service went on without this level
   bool available = true;
-  std::string reason;  // why it is not
+  std::string reason;            // why it is not
+  int64_t unsigned_entries = 0;  // of `corrupt`: were not signed, or signed wrongly, where they must be
 };
 
 // Of the level that machines share, besides its LevelStats.
@@ -80,8 +85,27 @@ struct StoreStats {
   int64_t build_errors = 0;                // builds that ended without an artifact
   double build_seconds = 0;                // that all builds took
   double seconds_saved = 0;  // that building what hits served took, once, here or in an earlier life of the disk cache
+  int64_t known_errors = 0;  // requests answered with a failure that was remembered
   int64_t builds_waiting = 0;  // for a thread, now
   int64_t builds_running = 0;  // now
+};
+
+// What is to be dropped: entries with these keys, all, or those that were last used longer ago than `unused_for`.
+struct EvictRequest {
+  std::vector<Fingerprint> keys;
+  bool all = false;
+  absl::Duration unused_for = absl::InfiniteDuration();
+};
+struct EvictResult {
+  int64_t entries = 0;
+  int64_t size_bytes = 0;
+};
+
+// The entry that is nearest to a key that has none.
+struct NearestEntry {
+  Fingerprint key;
+  int64_t nearness = 0;  // as of Nearness; 0: none found
+  int64_t compared = 0;  // entries that were looked at
 };
 
 // It may outlive the caller of GetOrBuild, so it owns all that it needs.
@@ -101,6 +125,20 @@ class ArtifactStore {
   virtual absl::Status Delete(const Fingerprint& key) = 0;
   // Adds the statistics of this store and those inside it.
   virtual void AddStats(StoreStats& stats) const = 0;
+  // The entry was used just now, in a level above.
+  virtual void Touch(const Fingerprint& key) {}
+  // Calls `visit` with each level, fastest first; levels that are out of service are left out. What follows is for
+  // levels alone: decorators need not know of it.
+  virtual void ForEachLevel(const std::function<void(ArtifactStore& level)>& visit) { visit(*this); }
+  // Drops entries, which are not counted as evictions. What can't be removed stays.
+  virtual EvictResult Evict(const EvictRequest& request) { return {}; }
+  // Adds the keys of the entries that this machine keeps, in no order.
+  virtual void AddKeys(std::vector<Fingerprint>& keys) const {}
+  // As Get, without a trace in statistics and in the order of use. Null where it is not there or damaged.
+  virtual ArtifactPtr Peek(const Fingerprint& key) { return nullptr; }
+  // Replaces `nearest` where an entry of this level is nearer to `wanted`; its own key does not count. Looks at all
+  // entries, up to a bound.
+  virtual void FindNearest(const KeyRecord& wanted, NearestEntry& nearest) const {}
   // Get, or build and Put. The single-flight decorator makes it one build however many ask.
   virtual absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build, const WaitOptions& wait = {});
   // Builds without looking or keeping: a kMiss.
@@ -143,6 +181,8 @@ struct RocksDbOptions {
   int64_t capacity_bytes = 16ll << 30;
   bool start_anew = false;
   Report report;
+  absl::Duration max_idle = absl::InfiniteDuration();  // entries that were not used for longer go
+  std::shared_ptr<const RecordSigner> signer = {};     // null: neither signatures nor a namespace
 };
 absl::StatusOr<std::unique_ptr<ArtifactStore>> MakeRocksDbStore(const std::string& directory,
                                                                 const RocksDbOptions& options);
@@ -158,6 +198,8 @@ std::unique_ptr<ArtifactStore> MakeTieredStore(std::unique_ptr<ArtifactStore> fa
 // come faster than that, some are not filled in. What is found in `fast` is offered to `slow`.
 std::unique_ptr<ArtifactStore> MakeLazilyFilledStore(std::unique_ptr<ArtifactStore> fast,
                                                      std::unique_ptr<ArtifactStore> slow);
+// Whether an artifact is what its key says, as MakeCheckedStore has it.
+bool MatchesKey(const Fingerprint& key, const Artifact& artifact, const std::string& identity_prefix);
 // Drops what does not match its key: another fingerprint, one that the artifact's graph, target, options and compiler
 // identity do not give, a compiler identity that does not start with `identity_prefix` (the digest of this build's code
 // generator; artifacts of several compilers share a store), a plan that does not validate.
@@ -167,6 +209,14 @@ std::unique_ptr<ArtifactStore> MakeCheckedStore(std::unique_ptr<ArtifactStore> i
 // DEADLINE_EXCEEDED (kCancelled) at `deadline`; what `stop` says.
 std::unique_ptr<ArtifactStore> MakeSingleFlightStore(std::unique_ptr<ArtifactStore> inner,
                                                      const BuildPoolOptions& options = {});
+// Remembers failures that would come again (IsLasting), so that asking for the key answers them at once, without a
+// build, for `duration`; 0: does not. An artifact that is put ends that. Bounded: the oldest are forgotten first.
+std::unique_ptr<ArtifactStore> MakeNegativeStore(std::unique_ptr<ArtifactStore> inner, absl::Duration duration);
+// Serves the entries of an export file besides those of `inner`, which may be null, without copying them there. Level
+// "seed". What is put goes to `inner`. Its entries are checked as MakeCheckedStore does. Where the file can't be read,
+// the level is out of service and says why.
+std::unique_ptr<ArtifactStore> MakeSeedStore(const std::string& path, std::unique_ptr<ArtifactStore> inner,
+                                             std::shared_ptr<const RecordSigner> signer, std::string identity_prefix);
 // Counts requests by outcome, and the seconds that hits saved.
 std::unique_ptr<ArtifactStore> MakeMetricsStore(std::unique_ptr<ArtifactStore> inner);
 

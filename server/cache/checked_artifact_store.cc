@@ -10,6 +10,10 @@
 namespace fuseline::cache {
 namespace {
 
+bool HasNameOf(const Fingerprint& key, const Artifact& artifact, const std::string& identity_prefix) {
+  return artifact.fingerprint == key && artifact.compiler_identity.rfind(identity_prefix, 0) == 0;
+}
+
 class CheckedArtifactStore : public ArtifactStore {
  public:
   CheckedArtifactStore(std::unique_ptr<ArtifactStore> inner, std::string identity_prefix)
@@ -26,6 +30,8 @@ class CheckedArtifactStore : public ArtifactStore {
   absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override { return inner_->Put(key, artifact); }
   void Offer(const Fingerprint& key, const ArtifactPtr& artifact) override { inner_->Offer(key, artifact); }
   absl::Status Delete(const Fingerprint& key) override { return inner_->Delete(key); }
+  void Touch(const Fingerprint& key) override { inner_->Touch(key); }
+  void ForEachLevel(const std::function<void(ArtifactStore&)>& visit) override { inner_->ForEachLevel(visit); }
   void Drain() override { inner_->Drain(); }
 
   // What was dropped counts for the level that it came from: memory is the first, a disk the last.
@@ -41,12 +47,8 @@ class CheckedArtifactStore : public ArtifactStore {
   // What is in memory was looked at when it came in. The rest must be what its key says: the key is made of what the
   // artifact holds.
   bool IsGood(const Fingerprint& key, const Lookup& found) const {
-    const Artifact& artifact = *found.artifact;
-    if (artifact.fingerprint != key || artifact.compiler_identity.rfind(identity_prefix_, 0) != 0) return false;
-    if (found.outcome == Outcome::kMemoryHit) return true;
-    const FingerprintInputs inputs = {artifact.canonical_graph, artifact.target, artifact.options,
-                                      artifact.compiler_identity};
-    return ComputeFingerprint(inputs) == key && ValidateArtifact(artifact).ok();
+    if (found.outcome == Outcome::kMemoryHit) return HasNameOf(key, *found.artifact, identity_prefix_);
+    return MatchesKey(key, *found.artifact, identity_prefix_);
   }
 
   const std::unique_ptr<ArtifactStore> inner_;
@@ -56,6 +58,13 @@ class CheckedArtifactStore : public ArtifactStore {
 };
 
 }  // namespace
+
+bool MatchesKey(const Fingerprint& key, const Artifact& artifact, const std::string& identity_prefix) {
+  const FingerprintInputs inputs = {artifact.canonical_graph, artifact.target, artifact.options,
+                                    artifact.compiler_identity};
+  return HasNameOf(key, artifact, identity_prefix) && ComputeFingerprint(inputs) == key &&
+         ValidateArtifact(artifact).ok();
+}
 
 std::unique_ptr<ArtifactStore> MakeCheckedStore(std::unique_ptr<ArtifactStore> inner, std::string identity_prefix) {
   return std::make_unique<CheckedArtifactStore>(std::move(inner), std::move(identity_prefix));

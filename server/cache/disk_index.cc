@@ -70,6 +70,14 @@ std::optional<Fingerprint> DiskIndex::LeastRecentlyUsed() const {
   return order_.back().key;
 }
 
+std::vector<Fingerprint> DiskIndex::Oldest(size_t most,
+                                           const std::function<bool(const Fingerprint&)>& is_wanted) const {
+  std::vector<Fingerprint> keys;
+  for (auto it = order_.rbegin(); it != order_.rend() && keys.size() < most && is_wanted(it->key); ++it)
+    keys.push_back(it->key);
+  return keys;
+}
+
 std::vector<Digest> DiskIndex::Release(const std::vector<Digest>& blobs) {
   std::vector<Digest> unused;
   for (const Digest& digest : blobs) {

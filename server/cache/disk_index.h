@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <optional>
 #include <vector>
@@ -23,11 +24,15 @@ class DiskIndex {
   // The entry is the most recently used one now. False where there is none.
   bool Touch(const Fingerprint& key);
 
+  bool Has(const Fingerprint& key) const { return entries_.contains(key); }
+
   void Reserve(size_t entries);
   bool HasBlob(const Digest& digest) const;
   // Forgets a blob that turned out to be bad, so that the next Add brings it anew.
   void ForgetBlob(const Digest& digest);
   std::optional<Fingerprint> LeastRecentlyUsed() const;
+  // The least recently used entries, as long as `is_wanted` says so of them, and not more than `most`.
+  std::vector<Fingerprint> Oldest(size_t most, const std::function<bool(const Fingerprint&)>& is_wanted) const;
 
   int64_t entries() const { return static_cast<int64_t>(entries_.size()); }
   // Blobs counted once, and the index records.

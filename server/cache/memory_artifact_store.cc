@@ -6,11 +6,17 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "server/cache/artifact_size.h"
 #include "server/cache/artifact_store.h"
+#include "server/cache/key_record.h"
 
 namespace fuseline::cache {
 namespace {
+
+// How often the levels below hear that an entry is in use: they forget what is not used for hours or days.
+constexpr absl::Duration kTouchInterval = absl::Hours(1);
 
 class MemoryArtifactStore : public ArtifactStore {
  public:
@@ -30,8 +36,13 @@ class MemoryArtifactStore : public ArtifactStore {
     const auto it = index_.find(key);
     if (it == index_.end()) return {};
     ++hits_;
+    Entry& entry = *it->second;
     entries_.splice(entries_.begin(), entries_, it->second);
-    return Lookup{it->second->artifact, Outcome::kMemoryHit};
+    entry.last_used = absl::Now();
+    Lookup found = {entry.artifact, Outcome::kMemoryHit};
+    found.was_idle = entry.last_used - entry.told > kTouchInterval;
+    if (found.was_idle) entry.told = entry.last_used;
+    return found;
   }
 
   absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override {
@@ -40,7 +51,8 @@ class MemoryArtifactStore : public ArtifactStore {
     absl::MutexLock lock(&mutex_);
     if (const auto it = index_.find(key); it != index_.end()) Drop(it->second, dropped);
     if (size_bytes > capacity_bytes_) return absl::OkStatus();
-    entries_.push_front({key, artifact, size_bytes});
+    const absl::Time now = absl::Now();
+    entries_.push_front({key, artifact, size_bytes, now, now});
     index_[key] = entries_.begin();
     size_bytes_ += size_bytes;
     while (size_bytes_ > capacity_bytes_) {
@@ -55,6 +67,44 @@ class MemoryArtifactStore : public ArtifactStore {
     absl::MutexLock lock(&mutex_);
     if (const auto it = index_.find(key); it != index_.end()) Drop(it->second, dropped);
     return absl::OkStatus();
+  }
+
+  EvictResult Evict(const EvictRequest& request) override {
+    std::vector<ArtifactPtr> dropped;
+    EvictResult result;
+    absl::MutexLock lock(&mutex_);
+    const auto drop = [&](std::list<Entry>::iterator entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      ++result.entries;
+      result.size_bytes += entry->size_bytes;
+      Drop(entry, dropped);
+    };
+    for (const Fingerprint& key : request.keys) {
+      if (const auto it = index_.find(key); it != index_.end()) drop(it->second);
+    }
+    const absl::Time limit = absl::Now() - request.unused_for;
+    while (!entries_.empty() && (request.all || entries_.back().last_used < limit)) drop(std::prev(entries_.end()));
+    return result;
+  }
+
+  void AddKeys(std::vector<Fingerprint>& keys) const override {
+    absl::MutexLock lock(&mutex_);
+    for (const Entry& entry : entries_) keys.push_back(entry.key);
+  }
+
+  ArtifactPtr Peek(const Fingerprint& key) override {
+    absl::MutexLock lock(&mutex_);
+    const auto it = index_.find(key);
+    return it == index_.end() ? nullptr : it->second->artifact;
+  }
+
+  void FindNearest(const KeyRecord& wanted, NearestEntry& nearest) const override {
+    std::vector<ArtifactPtr> artifacts;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (const Entry& entry : entries_) artifacts.push_back(entry.artifact);
+    }
+    for (const ArtifactPtr& artifact : artifacts)
+      TakeNearer(wanted, MakeKeyRecord(artifact->fingerprint, *artifact), nearest);
   }
 
   void AddStats(StoreStats& stats) const override {
@@ -73,6 +123,8 @@ class MemoryArtifactStore : public ArtifactStore {
     Fingerprint key;
     ArtifactPtr artifact;
     int64_t size_bytes = 0;
+    absl::Time last_used;
+    absl::Time told;  // when the levels below last heard of it
   };
 
   void Drop(std::list<Entry>::iterator entry, std::vector<ArtifactPtr>& dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

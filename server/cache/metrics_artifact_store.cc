@@ -40,6 +40,8 @@ class MetricsArtifactStore : public ArtifactStore {
   absl::StatusOr<Lookup> BuildAnew(const Builder& build, const WaitOptions& wait) override {
     return inner_->BuildAnew(build, wait);
   }
+  void Touch(const Fingerprint& key) override { inner_->Touch(key); }
+  void ForEachLevel(const std::function<void(ArtifactStore&)>& visit) override { inner_->ForEachLevel(visit); }
   void Drain() override { inner_->Drain(); }
 
   // A last level "all" with the figures of requests, whatever level answered them; one that joined another's build is a
@@ -51,6 +53,7 @@ class MetricsArtifactStore : public ArtifactStore {
     all.level = "all";
     for (const LevelStats& level : stats.levels) {
       all.corrupt += level.corrupt;
+      all.unsigned_entries += level.unsigned_entries;
       all.evictions += level.evictions;
       all.errors += level.errors;
     }

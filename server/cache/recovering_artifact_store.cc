@@ -20,6 +20,7 @@ void AddCounters(const LevelStats& from, LevelStats& to) {
   to.hits += from.hits;
   to.misses += from.misses;
   to.corrupt += from.corrupt;
+  to.unsigned_entries += from.unsigned_entries;
   to.evictions += from.evictions;
   to.errors += from.errors;
 }
@@ -67,6 +68,14 @@ class RecoveringArtifactStore : public ArtifactStore {
     absl::Status status = inner->Delete(key);
     if (!status.ok()) Failed(inner, status);
     return status;
+  }
+
+  void Touch(const Fingerprint& key) override {
+    if (const std::shared_ptr<ArtifactStore> inner = Inner()) inner->Touch(key);
+  }
+
+  void ForEachLevel(const std::function<void(ArtifactStore&)>& visit) override {
+    if (const std::shared_ptr<ArtifactStore> inner = Inner()) inner->ForEachLevel(visit);
   }
 
   void AddStats(StoreStats& stats) const override {

@@ -79,7 +79,10 @@ class SharedArtifactStore : public ArtifactStore {
     if (!stored.is_string()) return Refused(stored);
     const std::string& record = stored.text;
     const absl::StatusOr<std::vector<Digest>> digests = ReadRecord(key, record);
-    if (!digests.ok()) return Corrupt(key, record, {});
+    if (!digests.ok()) {
+      if (signer_ != nullptr && !signer_->Verify(key, record).ok()) ++unsigned_;
+      return Corrupt(key, record, {});
+    }
     std::vector<RoutedCommand> reads;
     absl::flat_hash_map<Digest, size_t> place;
     for (const Digest& digest : *digests) {
@@ -107,7 +110,7 @@ class SharedArtifactStore : public ArtifactStore {
     ++hits_;
     const int64_t left_millis = (*found)[1].integer;
     if (options_.ttl > absl::ZeroDuration() && absl::Milliseconds(left_millis) < 0.9 * options_.ttl)
-      Touch(key, *digests);
+      Refresh(key, *digests);
     return Lookup{std::make_shared<const Artifact>(*std::move(artifact)), Outcome::kSharedHit};
   }
 
@@ -133,6 +136,14 @@ class SharedArtifactStore : public ArtifactStore {
     return shared_->client->Run({{{"DEL", index}, index}}).status();
   }
 
+  // Entries by name alone: the others are not this server's to drop. They are not counted.
+  EvictResult Evict(const EvictRequest& request) override {
+    for (const Fingerprint& key : request.keys) {
+      if (!Delete(key).ok()) break;  // the next one would have to wait as long
+    }
+    return {};
+  }
+
   void Drain() override { shared_->writes->Flush(kFlushLimit); }
 
   void AddStats(StoreStats& stats) const override {
@@ -144,6 +155,7 @@ class SharedArtifactStore : public ArtifactStore {
     level.hits = hits_;
     level.misses = misses_;
     level.corrupt = corrupt_;
+    level.unsigned_entries = unsigned_;
     level.errors = errors_ + shared_->client->failures();
     level.available = state == BreakerState::kClosed;
     level.reason = shared_->client->reason();
@@ -232,7 +244,7 @@ class SharedArtifactStore : public ArtifactStore {
   std::string Ttl() const { return StrCat(absl::ToInt64Milliseconds(options_.ttl)); }
 
   // The entry has been used: all of it stays for another while.
-  void Touch(const Fingerprint& key, const std::vector<Digest>& digests) {
+  void Refresh(const Fingerprint& key, const std::vector<Digest>& digests) {
     std::vector<RoutedCommand> commands = {Prolong(shared_->keys.Index(key))};
     for (const Digest& digest : digests) commands.push_back(Prolong(shared_->keys.Blob(digest)));
     shared_->writes->Push({static_cast<int64_t>(sizeof(Digest) * 4 * commands.size()), [this, commands] {
@@ -276,6 +288,7 @@ class SharedArtifactStore : public ArtifactStore {
   std::atomic<int64_t> hits_{0};
   std::atomic<int64_t> misses_{0};
   std::atomic<int64_t> corrupt_{0};
+  std::atomic<int64_t> unsigned_{0};
   std::atomic<int64_t> errors_{0};
 };
 

@@ -155,6 +155,8 @@ class SingleFlightArtifactStore : public ArtifactStore {
   Lookup GetInMemory(const Fingerprint& key) override { return inner_->GetInMemory(key); }
   absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override { return inner_->Put(key, artifact); }
   absl::Status Delete(const Fingerprint& key) override { return inner_->Delete(key); }
+  void Touch(const Fingerprint& key) override { inner_->Touch(key); }
+  void ForEachLevel(const std::function<void(ArtifactStore&)>& visit) override { inner_->ForEachLevel(visit); }
 
   absl::StatusOr<Lookup> GetOrBuild(const Fingerprint& key, const Builder& build, const WaitOptions& wait) override {
     if (wait.on_stage) wait.on_stage(BuildStage::kCacheCheck);

@@ -28,14 +28,21 @@ class TieredArtifactStore : public ArtifactStore {
 
   absl::StatusOr<Lookup> Get(const Fingerprint& key) override {
     absl::StatusOr<Lookup> found = fast_->Get(key);
-    if (found.ok() && found->artifact != nullptr) return found;
+    if (found.ok() && found->artifact != nullptr) {
+      if (found->was_idle) slow_->Touch(key);
+      return found;
+    }
     found = slow_->Get(key);
     if (!found.ok()) return Lookup{};
     if (found->artifact != nullptr) Fill(key, found->artifact);
     return found;
   }
 
-  Lookup GetInMemory(const Fingerprint& key) override { return fast_->GetInMemory(key); }
+  Lookup GetInMemory(const Fingerprint& key) override {
+    Lookup found = fast_->GetInMemory(key);
+    if (found.was_idle) slow_->Touch(key);
+    return found;
+  }
 
   absl::Status Put(const Fingerprint& key, const ArtifactPtr& artifact) override {
     const absl::Status fast = fast_->Put(key, artifact);
@@ -47,6 +54,16 @@ class TieredArtifactStore : public ArtifactStore {
     absl::Status status = fast_->Delete(key);
     status.Update(slow_->Delete(key));
     return status;
+  }
+
+  void Touch(const Fingerprint& key) override {
+    fast_->Touch(key);
+    slow_->Touch(key);
+  }
+
+  void ForEachLevel(const std::function<void(ArtifactStore&)>& visit) override {
+    fast_->ForEachLevel(visit);
+    slow_->ForEachLevel(visit);
   }
 
   void Drain() override {

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "common/fingerprint/fingerprint.h"
 #include "common/status/error.h"
+#include "common/status/lasting_error.h"
 #include "common/status/status_macros.h"
 #include "common/status/str_cat.h"
 #include "server/compiler/child_process.h"
@@ -138,7 +139,9 @@ class HostCompiler : public KernelCompiler {
     const absl::StatusOr<ChildProcessResult> result = RunChildProcess(argv, options);
     if (!result.ok()) return Failed(source, *toolchain, std::string(result.status().message()));
     if (result->exit_code != 0) {
-      return Failed(source, *toolchain, StrCat("exit code ", result->exit_code, ": ", FirstLogLines(result->output)));
+      absl::Status status =
+          Failed(source, *toolchain, StrCat("exit code ", result->exit_code, ": ", FirstLogLines(result->output)));
+      return SaysSourceIsBad(*result) ? MarkLasting(std::move(status)) : status;
     }
     KernelImage image;
     image.format = ImageFormat::kSharedObject;
@@ -193,6 +196,13 @@ class HostCompiler : public KernelCompiler {
     Append(flags, kLibraries);
     return StrCat((*toolchain)->version, "; flags ", absl::StrJoin(flags, " "), " | ", kFastFlag, "; native ",
                   features);
+  }
+
+  // Whether the compiler found fault with the source, and not with the machine: memory, disk, a signal.
+  static bool SaysSourceIsBad(const ChildProcessResult& result) {
+    const auto says = [&result](const char* words) { return result.output.find(words) != std::string::npos; };
+    return result.exit_code == 1 && says("kernel.cc:") && says(": error: ") && !says("internal compiler error") &&
+           !says("terminated") && !says("memory") && !says("No space left");
   }
 
   static absl::Status Failed(const KernelSource& source, const Toolchain& toolchain, const std::string& detail) {

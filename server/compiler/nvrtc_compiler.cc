@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/status/error.h"
+#include "common/status/lasting_error.h"
 #include "common/status/status_macros.h"
 #include "common/status/str_cat.h"
 #include "server/compiler/compiler_log.h"
@@ -49,7 +50,11 @@ class Program {
       if (nvrtc_.GetProgramLog(program_, log_.data()) != NvrtcLibrary::kSuccess) log_.clear();
       while (!log_.empty() && log_.back() == '\0') log_.pop_back();
     }
-    if (result != NvrtcLibrary::kSuccess) return Failed(source, result, FirstLogLines(log_));
+    if (result != NvrtcLibrary::kSuccess) {
+      absl::Status status = Failed(source, result, FirstLogLines(log_));
+      // It found fault with the source; memory that it lacks has a result of its own.
+      return result == NvrtcLibrary::kCompilationFailed ? MarkLasting(std::move(status)) : status;
+    }
     return absl::OkStatus();
   }
 

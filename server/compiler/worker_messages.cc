@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "common/status/error.h"
+#include "common/status/lasting_error.h"
 
 namespace fuseline::compiler {
 namespace {
@@ -157,6 +158,8 @@ bool DecodeRequest(std::string_view bytes, WorkerRequest& request) {
 std::string EncodeReply(const WorkerReply& reply, const KernelSource& source) {
   Writer writer;
   WriteStatus(reply.status, writer);
+  // The memory that a compiler finds is not the same every time.
+  writer.Flag(!reply.status.ok() && IsLasting(reply.status) && !reply.out_of_memory);
   writer.Flag(reply.out_of_memory);
   writer.Flag(reply.identity_changed);
   writer.Number(reply.resident_bytes);
@@ -182,6 +185,7 @@ bool DecodeReply(std::string_view bytes, const KernelSource& source, WorkerReply
   Reader reader(bytes);
   reply = {};
   reply.status = ReadStatus(reader);
+  if (reader.Flag()) reply.status = MarkLasting(std::move(reply.status));
   reply.out_of_memory = reader.Flag();
   reply.identity_changed = reader.Flag();
   reply.resident_bytes = reader.Number<int64_t>();

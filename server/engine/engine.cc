@@ -14,9 +14,12 @@
 #include "absl/time/clock.h"
 #include "common/artifact/report_names.h"
 #include "common/ir/canonical.h"
+#include "common/ir/canonical_parts.h"
 #include "common/ir/text_form.h"
 #include "common/status/error.h"
 #include "common/status/status_macros.h"
+#include "server/cache/key_record.h"
+#include "server/cache/record_signer.h"
 #include "server/compiler/kernel_compiler.h"
 #include "server/compiler/kernel_memory.h"
 #include "server/compiler/worker_compiler.h"
@@ -43,6 +46,37 @@ struct PreparedRequest {
   Fingerprint fingerprint;
 };
 
+std::string TypesText(const std::vector<TensorType>& types) {
+  std::string text;
+  for (const TensorType& type : types) absl::StrAppend(&text, text.empty() ? "" : ", ", type.ToString());
+  return text;
+}
+
+// The fields that differ. The graph's inputs and nodes are told apart where its bytes can be.
+std::vector<KeyDifference> CompareKeys(const FingerprintInputs& wanted, const FingerprintInputs& found) {
+  std::vector<KeyDifference> differences;
+  const std::vector<KeyField> wanted_fields = ExplainKey(wanted);
+  const std::vector<KeyField> found_fields = ExplainKey(found);
+  for (size_t i = 0; i < wanted_fields.size() && i < found_fields.size(); ++i) {
+    if (wanted_fields[i].digest == found_fields[i].digest) continue;
+    const std::optional<CanonicalParts> wanted_parts = SplitCanonicalBytes(wanted.canonical_graph);
+    const std::optional<CanonicalParts> found_parts = SplitCanonicalBytes(found.canonical_graph);
+    if (wanted_fields[i].name != "graph" || !wanted_parts.has_value() || !found_parts.has_value()) {
+      differences.push_back({wanted_fields[i].name, wanted_fields[i].value, found_fields[i].value});
+      continue;
+    }
+    if (wanted_parts->inputs != found_parts->inputs) {
+      differences.push_back(
+          {"graph.inputs", TypesText(wanted_parts->input_types), TypesText(found_parts->input_types)});
+    }
+    if (wanted_parts->nodes != found_parts->nodes) {
+      differences.push_back(
+          {"graph.nodes", ComputeDigest(wanted_parts->nodes).ToHex(), ComputeDigest(found_parts->nodes).ToHex()});
+    }
+  }
+  return differences;
+}
+
 class EngineImpl final : public Engine {
  public:
   EngineImpl(EngineOptions options, std::unique_ptr<compiler::KernelCompiler> nvrtc,
@@ -56,21 +90,28 @@ class EngineImpl final : public Engine {
                                             : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   }
 
-  // Errors: those of cache::OpenSharedLevel. A level that can't be reached is none.
+  // Errors: those of cache::OpenSharedLevel and cache::RecordSigner. A level that can't be reached is none.
   absl::Status OpenCache() {
+    FUSELINE_ASSIGN_OR_RETURN(signer_, cache::RecordSigner::Create({.key_file = options_.cache_key_file,
+                                                                    .name_space = options_.cache_namespace,
+                                                                    .builder = std::string(kCodeGeneratorDigest)}));
     cache::BuildPoolOptions pool;
     std::unique_ptr<cache::ArtifactStore> lower;  // beneath memory; may be null
     if (!options_.shared_cache.url.empty()) {
       FUSELINE_ASSIGN_OR_RETURN(
           cache::SharedLevel shared,
-          cache::OpenSharedLevel(options_.shared_cache, nullptr, [this](const std::string& line) { Log(line); }));
+          cache::OpenSharedLevel(options_.shared_cache, signer_, [this](const std::string& line) { Log(line); }));
       pool.coordinator = std::move(shared.coordinator);
       lower = cache::MakeCheckedStore(std::move(shared.store), kCodeGeneratorDigest);
     }
     if (!options_.cache_dir.empty()) {
       const cache::Report report = [this](const std::string& line) { Notice(line); };
       const auto open = [this, report](bool start_anew) {
-        return cache::MakeRocksDbStore(options_.cache_dir, {options_.cache_disk_bytes, start_anew, report});
+        return cache::MakeRocksDbStore(options_.cache_dir, {.capacity_bytes = options_.cache_disk_bytes,
+                                                            .start_anew = start_anew,
+                                                            .report = report,
+                                                            .max_idle = options_.cache_disk_max_idle,
+                                                            .signer = signer_});
       };
       cache::RecoveryOptions recovery;
       // Info shows what is the case at any time.
@@ -80,12 +121,16 @@ class EngineImpl final : public Engine {
           cache::MakeCheckedStore(cache::MakeRecoveringStore("rocksdb", open, recovery), kCodeGeneratorDigest);
       lower = lower == nullptr ? std::move(disk) : cache::MakeLazilyFilledStore(std::move(disk), std::move(lower));
     }
+    if (!options_.cache_seed.empty()) {
+      lower = cache::MakeSeedStore(options_.cache_seed, std::move(lower), signer_, kCodeGeneratorDigest);
+    }
     std::unique_ptr<cache::ArtifactStore> store = cache::MakeMemoryStore(options_.cache_memory_bytes);
     if (lower != nullptr) store = cache::MakeTieredStore(std::move(store), std::move(lower));
     pool.threads = threads_;
     pool.max_waiting = options_.max_builds_waiting;
     pool.linger = options_.build_linger;
-    store_ = cache::MakeMetricsStore(cache::MakeSingleFlightStore(std::move(store), pool));
+    store_ = cache::MakeMetricsStore(
+        cache::MakeNegativeStore(cache::MakeSingleFlightStore(std::move(store), pool), options_.cache_error_duration));
     is_open_ = true;
     return absl::OkStatus();
   }
@@ -247,8 +292,11 @@ class EngineImpl final : public Engine {
     }
     for (const cache::LevelStats& level : CacheStats().levels) {
       if (level.available) continue;
-      info.warnings.push_back(
-          absl::StrCat("serving without the ", level.level == "redis" ? "shared" : "disk", " cache: ", level.reason));
+      info.warnings.push_back(absl::StrCat("serving without the ",
+                                           level.level == "redis"     ? "shared"
+                                           : level.level == "rocksdb" ? "disk"
+                                                                      : level.level,
+                                           " cache: ", level.reason));
     }
     return info;
   }
@@ -258,6 +306,84 @@ class EngineImpl final : public Engine {
     store_->AddStats(stats);
     return stats;
   }
+
+  absl::StatusOr<MissReport> ExplainMiss(const CompileRequest& request) override {
+    FUSELINE_ASSIGN_OR_RETURN(const PreparedRequest prepared, Prepare(request, nullptr));
+    MissReport report;
+    report.is_there = Peek(prepared.fingerprint) != nullptr;
+    const cache::KeyRecord wanted = cache::MakeKeyRecord(prepared.fingerprint, prepared.key);
+    cache::NearestEntry nearest;
+    store_->ForEachLevel([&](const cache::ArtifactStore& level) { level.FindNearest(wanted, nearest); });
+    report.compared = nearest.compared;
+    if (nearest.nearness == 0) return report;
+    const ArtifactPtr artifact = Peek(nearest.key);
+    if (artifact == nullptr) return report;  // gone since
+    report.nearest = nearest.key;
+    report.differences = CompareKeys(
+        prepared.key, {artifact->canonical_graph, artifact->target, artifact->options, artifact->compiler_identity});
+    return report;
+  }
+
+  cache::EvictResult EvictCache(const cache::EvictRequest& request) override {
+    // An entry in several levels counts once. Twice: a level may have been filled from one below it meanwhile.
+    cache::EvictResult result;
+    for (int round = 0; round < 2; ++round) {
+      store_->ForEachLevel([&](cache::ArtifactStore& level) {
+        const cache::EvictResult dropped = level.Evict(request);
+        result.entries = std::max(result.entries, dropped.entries);
+        result.size_bytes = std::max(result.size_bytes, dropped.size_bytes);
+      });
+    }
+    return result;
+  }
+
+  absl::Status ExportCache(const std::vector<Fingerprint>& keys, const cache::ByteSink& sink) override {
+    std::vector<Fingerprint> wanted = keys;
+    if (keys.empty()) store_->ForEachLevel([&](const cache::ArtifactStore& level) { level.AddKeys(wanted); });
+    // In order, so that equal caches make equal files.
+    std::sort(wanted.begin(), wanted.end());
+    wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
+    cache::ExportWriter writer(sink, *signer_);
+    for (const Fingerprint& key : wanted) {
+      ArtifactPtr artifact = Peek(key);
+      if (artifact == nullptr && !keys.empty()) {
+        FUSELINE_ASSIGN_OR_RETURN(cache::Lookup found, store_->Get(key));
+        artifact = std::move(found.artifact);
+        if (artifact == nullptr) {
+          return MakeError(absl::StatusCode::kNotFound, ErrorReason::kFingerprintUnknown, key.ToHex(),
+                           absl::StrCat("no artifact has the fingerprint ", key.ToHex()));
+        }
+      }
+      // What is of another compiler, or gone since, is of no use to anybody.
+      if (artifact == nullptr || !cache::MatchesKey(key, *artifact, kCodeGeneratorDigest)) continue;
+      FUSELINE_RETURN_IF_ERROR(writer.Add(*artifact));
+    }
+    return writer.Finish();
+  }
+
+  absl::StatusOr<ImportResult> ImportCache(const cache::ByteSource& source) override {
+    cache::ExportReader reader(source, *signer_);
+    ImportResult result;
+    while (true) {
+      if (draining_) return Draining();
+      FUSELINE_ASSIGN_OR_RETURN(std::optional<cache::ExportReader::Entry> entry, reader.Next());
+      if (!entry.has_value()) return result;
+      if (entry->artifact != nullptr && !cache::MatchesKey(entry->key, *entry->artifact, kCodeGeneratorDigest)) {
+        entry->artifact = nullptr;
+        entry->refusal = "the artifact is of another version of the code generator, or not what its key says";
+      }
+      if (entry->artifact == nullptr) {
+        if (result.refused++ == 0) result.first_refusal = absl::StrCat(entry->key.ToHex(), ": ", entry->refusal);
+      } else if (IsKept(entry->key)) {
+        ++result.present;
+      } else {
+        FUSELINE_RETURN_IF_ERROR(store_->Put(entry->key, entry->artifact));
+        ++result.imported;
+      }
+    }
+  }
+
+  absl::Status ReloadKeys() override { return signer_->Reload(); }
 
   const GraphLimits& limits() const override { return options_.limits; }
 
@@ -270,11 +396,30 @@ class EngineImpl final : public Engine {
  private:
   compiler::KernelCompiler& CompilerFor(const Target& target) const { return target.is_cuda() ? *nvrtc_ : *host_; }
 
+  static absl::Status Draining() {
+    return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "the server is shutting down");
+  }
+
+  // From any level of this machine; unchecked, and without a trace there. Null where there is none.
+  ArtifactPtr Peek(const Fingerprint& key) {
+    ArtifactPtr found;
+    store_->ForEachLevel([&](cache::ArtifactStore& level) {
+      if (found == nullptr) found = level.Peek(key);
+    });
+    return found;
+  }
+
+  // Whether an entry is where it stays: in the last of the levels.
+  bool IsKept(const Fingerprint& key) {
+    ArtifactPtr found;
+    store_->ForEachLevel([&](cache::ArtifactStore& level) { found = level.Peek(key); });
+    return found != nullptr;
+  }
+
   // `inputs`: where symbols that the request leaves open take their sizes from; may be null.
   absl::StatusOr<PreparedRequest> Prepare(const CompileRequest& request,
                                           const std::vector<executor::Argument>* inputs) const {
-    if (draining_)
-      return MakeError(absl::StatusCode::kUnavailable, ErrorReason::kDraining, "", "the server is shutting down");
+    if (draining_) return Draining();
     FUSELINE_RETURN_IF_ERROR(CompilerFor(request.target).Available());
     PreparedRequest out;
     out.graph = request.graph;
@@ -442,6 +587,7 @@ class EngineImpl final : public Engine {
   std::atomic<int> builds_running_{0};
   std::atomic<bool> draining_{false};
   std::atomic<bool> is_open_{false};             // the cache
+  std::shared_ptr<cache::RecordSigner> signer_;  // set when the cache is opened
   std::unique_ptr<cache::ArtifactStore> store_;  // last: its builds use the others
 };
 

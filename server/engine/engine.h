@@ -19,6 +19,7 @@
 #include "common/ir/verify_graph.h"
 #include "common/tensor/tensor.h"
 #include "server/cache/artifact_store.h"
+#include "server/cache/export_file.h"
 #include "server/cache/shared_artifact_store.h"
 #include "server/compiler/kernel_compiler.h"
 #include "server/compiler/worker_compiler.h"
@@ -30,7 +31,12 @@ struct EngineOptions {
   std::string cache_dir;  // empty: no disk level
   int64_t cache_memory_bytes = 256ll << 20;
   int64_t cache_disk_bytes = 16ll << 30;
-  cache::SharedCacheOptions shared_cache;  // without a URL: no shared level
+  absl::Duration cache_disk_max_idle = absl::InfiniteDuration();  // entries of the disk level that nobody used go
+  std::string cache_seed;       // an export file whose entries are served besides; empty: none
+  std::string cache_key_file;   // what signs entries, as RecordSigner has it; empty: they are not signed
+  std::string cache_namespace;  // salt: entries of another one are not seen
+  absl::Duration cache_error_duration = absl::Seconds(60);  // how long failures that would come again are remembered
+  cache::SharedCacheOptions shared_cache;                   // without a URL: no shared level
   int compile_threads = 0;        // builds at a time, and threads of a build that runs alone; 0: one for each core
   int max_builds_waiting = 1024;  // for a thread; more are refused
   // For how long a build that nobody waits for any more goes on.
@@ -101,6 +107,28 @@ struct EngineInfo {
   int64_t kernels_reused = 0;
 };
 
+struct ImportResult {
+  int64_t imported = 0;
+  int64_t present = 0;  // already
+  int64_t refused = 0;  // damaged, unsigned where signatures are required, of another compiler
+  std::string first_refusal;
+};
+
+// A field of the key in which a request and an entry differ.
+struct KeyDifference {
+  std::string field;
+  std::string wanted;  // the request's value
+  std::string found;   // the entry's
+};
+
+// Why there is no entry for a request: the one that is nearest to it, and what is different there.
+struct MissReport {
+  bool is_there = false;               // there is one
+  std::optional<Fingerprint> nearest;  // of the others; unset: there are none
+  int64_t compared = 0;                // entries that were looked at
+  std::vector<KeyDifference> differences;
+};
+
 // The stages of one compilation, printed: for `compile --emit`, `explain --dump` and golden tests.
 struct StageDump {
   std::vector<std::pair<std::string, std::string>>
@@ -149,6 +177,16 @@ class Engine {
   virtual absl::StatusOr<Tensor> FetchTensor(const executor::StoredTensorPtr& tensor) = 0;
   virtual EngineInfo Info() const = 0;
   virtual cache::StoreStats CacheStats() const = 0;
+  // Why the request has no entry on this machine. Errors: as of ExplainKey.
+  virtual absl::StatusOr<MissReport> ExplainMiss(const CompileRequest& request) = 0;
+  virtual cache::EvictResult EvictCache(const cache::EvictRequest& request) = 0;
+  // Entries as an export file: those with `keys`, which the shared level may have, or all that this machine keeps.
+  // Errors: NOT_FOUND (kFingerprintUnknown) for a key without an artifact; the sink's.
+  virtual absl::Status ExportCache(const std::vector<Fingerprint>& keys, const cache::ByteSink& sink) = 0;
+  // Errors: INVALID_ARGUMENT (kDataLoss) for a damaged file, whose entries up to there stay; the source's.
+  virtual absl::StatusOr<ImportResult> ImportCache(const cache::ByteSource& source) = 0;
+  // Reads the key file again; on an error the keys stay.
+  virtual absl::Status ReloadKeys() = 0;
   virtual const GraphLimits& limits() const = 0;
   // Stops taking work (UNAVAILABLE) and waits for what runs.
   virtual void Drain() = 0;

@@ -39,6 +39,11 @@ inline constexpr ScopedSetting kEngineOptionScopes[] = {
     {"cache_dir", KeyScope::kNotInKey, "where artifacts are kept"},
     {"cache_memory_bytes", KeyScope::kNotInKey, "how many artifacts are kept"},
     {"cache_disk_bytes", KeyScope::kNotInKey, "how many artifacts are kept"},
+    {"cache_disk_max_idle", KeyScope::kNotInKey, "how many artifacts are kept"},
+    {"cache_seed", KeyScope::kNotInKey, "where artifacts are kept"},
+    {"cache_key_file", KeyScope::kNotInKey, "which artifacts are believed"},
+    {"cache_namespace", KeyScope::kNotInKey, "which artifacts are seen: a salt of the place where they are kept"},
+    {"cache_error_duration", KeyScope::kNotInKey, "how long errors are kept"},
     {"shared_cache", KeyScope::kNotInKey, "where artifacts are kept, and who builds them"},
     {"compile_threads", KeyScope::kNotInKey, "each kernel is compiled alone, and kernels are put in order"},
     {"max_builds_waiting", KeyScope::kNotInKey, "refuses builds"},
@@ -78,10 +83,11 @@ inline auto Fields(const CompileRequest& request) {
   return std::tie(graph, symbols, target, options, bypass_cache);
 }
 inline auto Fields(const EngineOptions& engine) {
-  const auto& [cache_dir, cache_memory_bytes, cache_disk_bytes, shared_cache, compile_threads, max_builds_waiting,
-               build_linger, report, nvrtc_search_paths, host_compiler, compiler_workers, limits, executor, tensors] =
-      engine;
-  return std::tie(cache_dir, cache_memory_bytes, cache_disk_bytes, shared_cache, compile_threads, max_builds_waiting,
+  const auto& [cache_dir, cache_memory_bytes, cache_disk_bytes, cache_disk_max_idle, cache_seed, cache_key_file,
+               cache_namespace, cache_error_duration, shared_cache, compile_threads, max_builds_waiting, build_linger,
+               report, nvrtc_search_paths, host_compiler, compiler_workers, limits, executor, tensors] = engine;
+  return std::tie(cache_dir, cache_memory_bytes, cache_disk_bytes, cache_disk_max_idle, cache_seed, cache_key_file,
+                  cache_namespace, cache_error_duration, shared_cache, compile_threads, max_builds_waiting,
                   build_linger, report, nvrtc_search_paths, host_compiler, compiler_workers, limits, executor, tensors);
 }
 inline auto Fields(const compiler::WorkerOptions& workers) {

@@ -1,14 +1,39 @@
 #include "server/service/admin_service.h"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/status/error.h"
+#include "common/status/status_macros.h"
 #include "fuseline/v1/admin_service.grpc.pb.h"
 #include "server/service/call_runner.h"
 
 namespace fuseline::service {
+namespace {
+
+// Of a message of ExportCache: at most 4 MiB by its contract, which a client's default limit takes just so.
+constexpr size_t kChunkBytes = size_t{1} << 20;
+
+absl::StatusOr<std::vector<Fingerprint>> DecodeFingerprints(
+    const google::protobuf::RepeatedPtrField<std::string>& list) {
+  std::vector<Fingerprint> keys;
+  for (const std::string& bytes : list) {
+    Fingerprint& key = keys.emplace_back();
+    if (bytes.size() != key.bytes.size()) {
+      return InvalidArgument(
+          ErrorReason::kOptionInvalid, "fingerprints",
+          absl::StrCat("a fingerprint has 32 bytes, 'fingerprints[", keys.size() - 1, "]' has ", bytes.size()));
+    }
+    std::copy(bytes.begin(), bytes.end(), key.bytes.begin());
+  }
+  return keys;
+}
+
+}  // namespace
 
 absl::StatusOr<v1::GetServerInfoResponse> AdminHandler::GetServerInfo(const v1::GetServerInfoRequest& request,
                                                                       const CallContext& context) const {
@@ -67,9 +92,75 @@ absl::StatusOr<v1::GetCacheStatsResponse> AdminHandler::GetCacheStats(const v1::
     out->set_error_count(level.errors);
     out->set_available(level.available);
     out->set_reason(level.reason);
+    out->set_unsigned_count(level.unsigned_entries);
   }
   response.set_build_count(stats.builds);
   response.set_join_count(stats.joins);
+  response.set_known_error_count(stats.known_errors);
+  return response;
+}
+
+absl::StatusOr<v1::EvictCacheResponse> AdminHandler::EvictCache(const v1::EvictCacheRequest& request,
+                                                                const CallContext& context) const {
+  cache::EvictRequest evict;
+  FUSELINE_ASSIGN_OR_RETURN(evict.keys, DecodeFingerprints(request.fingerprints()));
+  evict.all = request.all();
+  if (request.has_unused_for()) {
+    evict.unused_for = absl::Seconds(request.unused_for().seconds()) + absl::Nanoseconds(request.unused_for().nanos());
+    if (evict.unused_for <= absl::ZeroDuration())
+      return InvalidArgument(ErrorReason::kOptionInvalid, "unused_for", "'unused_for' must be above zero");
+  }
+  if ((evict.keys.empty() ? 0 : 1) + (evict.all ? 1 : 0) + (request.has_unused_for() ? 1 : 0) != 1) {
+    return InvalidArgument(ErrorReason::kOptionInvalid, "all",
+                           "exactly one of 'fingerprints', 'all' and 'unused_for' says what to drop");
+  }
+  const cache::EvictResult evicted = engine_.EvictCache(evict);
+  v1::EvictCacheResponse response;
+  response.set_evicted_count(evicted.entries);
+  response.set_evicted_bytes(evicted.size_bytes);
+  return response;
+}
+
+absl::Status AdminHandler::ExportCache(const v1::ExportCacheRequest& request,
+                                       MessageWriter<v1::ExportCacheResponse>& writer,
+                                       const CallContext& context) const {
+  FUSELINE_ASSIGN_OR_RETURN(const std::vector<Fingerprint> keys, DecodeFingerprints(request.fingerprints()));
+  // Small pieces are gathered: a message costs more than its bytes.
+  std::string chunk;
+  const auto send = [&]() -> absl::Status {
+    v1::ExportCacheResponse message;
+    message.set_chunk(std::move(chunk));
+    chunk.clear();
+    return writer.Write(std::move(message));
+  };
+  FUSELINE_RETURN_IF_ERROR(engine_.ExportCache(keys, [&](std::string_view bytes) -> absl::Status {
+    FUSELINE_RETURN_IF_ERROR(context.CheckAlive());
+    for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kChunkBytes))) {
+      const std::string_view piece = bytes.substr(0, kChunkBytes);
+      if (!chunk.empty() && chunk.size() + piece.size() > kChunkBytes) FUSELINE_RETURN_IF_ERROR(send());
+      chunk.append(piece);
+    }
+    return absl::OkStatus();
+  }));
+  return chunk.empty() ? absl::OkStatus() : send();
+}
+
+absl::StatusOr<v1::ImportCacheResponse> AdminHandler::ImportCache(MessageReader<v1::ImportCacheRequest>& reader,
+                                                                  const CallContext& context) const {
+  v1::ImportCacheRequest message;
+  FUSELINE_ASSIGN_OR_RETURN(const ImportResult imported, engine_.ImportCache([&]() -> absl::StatusOr<std::string> {
+    FUSELINE_RETURN_IF_ERROR(context.CheckAlive());
+    do {
+      FUSELINE_ASSIGN_OR_RETURN(const bool more, reader.Read(message));
+      if (!more) return std::string();
+    } while (message.chunk().empty());
+    return std::move(*message.mutable_chunk());
+  }));
+  v1::ImportCacheResponse response;
+  response.set_imported_count(imported.imported);
+  response.set_present_count(imported.present);
+  response.set_refused_count(imported.refused);
+  response.set_first_refusal(imported.first_refusal);
   return response;
 }
 
@@ -92,28 +183,30 @@ class AdminServiceImpl final : public v1::AdminService::CallbackService {
         context, "AdminService/GetCacheStats", Lane::kInline, request, response,
         [this](const auto& owned, const CallContext& call) { return handler_.GetCacheStats(*owned, call); });
   }
-  grpc::ServerUnaryReactor* EvictCache(grpc::CallbackServerContext* context, const v1::EvictCacheRequest*,
-                                       v1::EvictCacheResponse*) override {
-    return runner_.Refuse<grpc::ServerUnaryReactor>(
-        context, "AdminService/EvictCache", Later("EvictCache", "stop the server and empty its cache's folder"));
+  grpc::ServerUnaryReactor* EvictCache(grpc::CallbackServerContext* context, const v1::EvictCacheRequest* request,
+                                       v1::EvictCacheResponse* response) override {
+    return runner_.Run<v1::EvictCacheRequest, v1::EvictCacheResponse>(
+        context, "AdminService/EvictCache", Lane::kCompile, request, response,
+        [this](const auto& owned, const CallContext& call) { return handler_.EvictCache(*owned, call); });
   }
   grpc::ServerWriteReactor<v1::ExportCacheResponse>* ExportCache(grpc::CallbackServerContext* context,
-                                                                 const v1::ExportCacheRequest*) override {
-    return runner_.Refuse<grpc::ServerWriteReactor<v1::ExportCacheResponse>>(
-        context, "AdminService/ExportCache",
-        Later("ExportCache", "copy the cache's folder while the server is stopped"));
+                                                                 const v1::ExportCacheRequest* request) override {
+    return runner_.RunServerStream<v1::ExportCacheRequest, v1::ExportCacheResponse>(
+        context, "AdminService/ExportCache", Lane::kStream, request,
+        [this](const auto& owned, MessageWriter<v1::ExportCacheResponse>& writer, const CallContext& call) {
+          return handler_.ExportCache(*owned, writer, call);
+        });
   }
   grpc::ServerReadReactor<v1::ImportCacheRequest>* ImportCache(grpc::CallbackServerContext* context,
-                                                               v1::ImportCacheResponse*) override {
-    return runner_.Refuse<grpc::ServerReadReactor<v1::ImportCacheRequest>>(
-        context, "AdminService/ImportCache", Later("ImportCache", "compile the graphs instead"));
+                                                               v1::ImportCacheResponse* response) override {
+    return runner_.RunClientStream<v1::ImportCacheRequest, v1::ImportCacheResponse>(
+        context, "AdminService/ImportCache", Lane::kStream, response,
+        [this](MessageReader<v1::ImportCacheRequest>& reader, const CallContext& call) {
+          return handler_.ImportCache(reader, call);
+        });
   }
 
  private:
-  static absl::Status Later(const std::string& method, const std::string& instead) {
-    return Unimplemented(method, absl::StrCat("method '", method, "' comes in a later version: ", instead));
-  }
-
   const AdminHandler handler_;
   CallRunner& runner_;
 };

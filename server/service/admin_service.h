@@ -1,7 +1,8 @@
 // fuseline.v1.AdminService: what the server is and has.
 // Pipeline: message -> AdminHandler -> Engine -> message. proto/fuseline/v1/admin_service.proto has the codes of each
-// method. Thread-safety: thread-safe, as the engine is. Blocking: never, so that it is answered while everything else
-// waits. Tested by tests/unit/service/admin_service_test.cc
+// method. Thread-safety: thread-safe, as the engine is. Blocking: what reads never does, so that it is answered while
+// everything else waits; eviction, export and import use disks and streams, on threads of their own. Tested by
+// tests/unit/service/admin_service_test.cc
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "fuseline/v1/admin_service.pb.h"
 #include "server/engine/engine.h"
 #include "server/service/call_context.h"
+#include "server/service/message_stream.h"
 
 namespace grpc {
 class Service;
@@ -40,6 +42,12 @@ class AdminHandler {
                                                           const CallContext& context) const;
   absl::StatusOr<v1::GetCacheStatsResponse> GetCacheStats(const v1::GetCacheStatsRequest& request,
                                                           const CallContext& context) const;
+  absl::StatusOr<v1::EvictCacheResponse> EvictCache(const v1::EvictCacheRequest& request,
+                                                    const CallContext& context) const;
+  absl::Status ExportCache(const v1::ExportCacheRequest& request, MessageWriter<v1::ExportCacheResponse>& writer,
+                           const CallContext& context) const;
+  absl::StatusOr<v1::ImportCacheResponse> ImportCache(MessageReader<v1::ImportCacheRequest>& reader,
+                                                      const CallContext& context) const;
 
  private:
   Engine& engine_;

@@ -185,13 +185,26 @@ absl::StatusOr<v1::ExplainResponse> CompileHandler::Explain(const v1::ExplainReq
                                                             const CallContext& context) const {
   v1::ExplainResponse response;
   if (request.spec().source_case() == v1::CompileSpec::kFingerprint && !request.include_stages() &&
-      !request.include_key()) {
+      !request.include_key() && !request.include_miss()) {
     FUSELINE_ASSIGN_OR_RETURN(const CompileResult result, FindOrCompile(request.spec(), engine_, context));
     EncodeSummary(result, response.mutable_summary());
     ReportToProto(result.artifact->report, response.mutable_report());
     return response;
   }
   FUSELINE_ASSIGN_OR_RETURN(const CompileRequest compile, DecodeGraphSpec(request.spec(), engine_));
+  if (request.include_miss()) {
+    FUSELINE_ASSIGN_OR_RETURN(const MissReport miss, engine_.ExplainMiss(compile));
+    v1::MissReport* out = response.mutable_miss();
+    out->set_is_there(miss.is_there);
+    if (miss.nearest.has_value()) out->set_nearest_fingerprint(miss.nearest->bytes.data(), miss.nearest->bytes.size());
+    out->set_compared_count(miss.compared);
+    for (const KeyDifference& difference : miss.differences) {
+      v1::KeyDifference* to = out->add_differences();
+      to->set_field(difference.field);
+      to->set_wanted(difference.wanted);
+      to->set_found(difference.found);
+    }
+  }
   FUSELINE_ASSIGN_OR_RETURN(const CompileResult result, engine_.Compile(compile, WaitFor(context)));
   NoteCompiled(result, context);
   EncodeSummary(result, response.mutable_summary());

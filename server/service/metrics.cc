@@ -78,8 +78,11 @@ void AddCache(const cache::StoreStats& cache, Families& out) {
   add(MetricKind::kCounter, "fuseline_cache_misses_total", "Lookups that found none.", &Level::misses, true);
   add(MetricKind::kCounter, "fuseline_cache_corrupt_total", "Entries dropped because a check failed.", &Level::corrupt,
       false);
-  add(MetricKind::kCounter, "fuseline_cache_evictions_total", "Entries dropped to make room.", &Level::evictions,
+  add(MetricKind::kCounter, "fuseline_cache_unsigned_total",
+      "Of those, entries that were not signed, or signed wrongly, where entries must be.", &Level::unsigned_entries,
       false);
+  add(MetricKind::kCounter, "fuseline_cache_evictions_total", "Entries dropped to make room, or because of their age.",
+      &Level::evictions, false);
   add(MetricKind::kCounter, "fuseline_cache_errors_total", "Reads and writes that failed.", &Level::errors, false);
   add(MetricKind::kGauge, "fuseline_cache_entries", "Entries.", &Level::entries, false);
   add(MetricKind::kGauge, "fuseline_cache_bytes", "Size of the entries.", &Level::size_bytes, false);
@@ -91,6 +94,8 @@ void AddCache(const cache::StoreStats& cache, Families& out) {
   out.Counter("fuseline_builds_total", "Artifacts compiled.", static_cast<double>(cache.builds));
   out.Counter("fuseline_build_errors_total", "Builds that ended without an artifact.",
               static_cast<double>(cache.build_errors));
+  out.Counter("fuseline_known_errors_total", "Requests answered with a failure that is remembered, without a build.",
+              static_cast<double>(cache.known_errors));
   out.Counter("fuseline_build_joins_total", "Requests that shared another's build.", static_cast<double>(cache.joins));
   out.Counter("fuseline_build_seconds_total", "Time that builds took.", cache.build_seconds);
   out.Counter("fuseline_build_seconds_saved_total", "Time that building what hits served would have taken.",

@@ -23,6 +23,8 @@ struct RawFlags {
   std::string cache_dir;
   int64_t cache_memory_mb = 256;
   int64_t cache_disk_mb = 16 << 10;
+  int64_t cache_disk_ttl_hours = 0;
+  int64_t cache_error_seconds = 60;
   int64_t shared_cache_timeout_ms = 250;
   int64_t shared_cache_queue_mb = 256;
   int64_t shared_cache_ttl_hours = 720;
@@ -106,7 +108,21 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
       "folder of the disk cache, made where absent; empty: none [$XDG_CACHE_HOME/fuseline, or ~/.cache/fuseline]");
   number("--cache_memory_mb", raw.cache_memory_mb, 0, kMaxMb, "artifacts kept in memory, MiB");
   number("--cache_disk_mb", raw.cache_disk_mb, 1, kMaxMb, "artifacts kept on disk, MiB");
-  for (const char* name : {"--cache_dir", "--cache_memory_mb", "--cache_disk_mb"}) app.get_option(name)->group("Cache");
+  number("--cache_disk_ttl_hours", raw.cache_disk_ttl_hours, 0, 1'000'000,
+         "artifacts on disk that nobody has used for longer go, hours; 0: never because of their age");
+  app.add_option("--cache_seed", flags.engine.cache_seed,
+                 "export file whose artifacts are served besides, read-only; empty: none");
+  app.add_option(
+      "--cache_key_file", flags.engine.cache_key_file,
+      "keys that sign what the cache keeps, one a line: ID KEY (hex or base64); the first signs, all verify; "
+      "read again at SIGHUP; empty: nothing is signed");
+  app.add_option("--cache_namespace", flags.engine.cache_namespace,
+                 "salt: artifacts kept under another one are not seen");
+  number("--cache_error_seconds", raw.cache_error_seconds, 0, 86400,
+         "how long failures that would come again are remembered, seconds; 0: not");
+  for (const char* name : {"--cache_dir", "--cache_memory_mb", "--cache_disk_mb", "--cache_disk_ttl_hours",
+                           "--cache_seed", "--cache_key_file", "--cache_namespace", "--cache_error_seconds"})
+    app.get_option(name)->group("Cache");
 
   cache::SharedCacheOptions& shared = flags.engine.shared_cache;
   app.add_option("--shared_cache", shared.url,
@@ -245,6 +261,8 @@ FlagsOutcome ParseServerFlags(int argc, const char* const* argv, const std::stri
   }
   flags.engine.cache_memory_bytes = raw.cache_memory_mb * kMiB;
   flags.engine.cache_disk_bytes = raw.cache_disk_mb * kMiB;
+  if (raw.cache_disk_ttl_hours > 0) flags.engine.cache_disk_max_idle = absl::Hours(raw.cache_disk_ttl_hours);
+  flags.engine.cache_error_duration = absl::Seconds(raw.cache_error_seconds);
   flags.engine.shared_cache.timeout = absl::Milliseconds(raw.shared_cache_timeout_ms);
   flags.engine.shared_cache.queue_bytes = raw.shared_cache_queue_mb * kMiB;
   flags.engine.shared_cache.ttl = absl::Hours(raw.shared_cache_ttl_hours);

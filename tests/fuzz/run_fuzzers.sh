@@ -19,7 +19,7 @@ if [ $# -lt 2 ]; then usage >&2; exit 2; fi
 seconds="$1"
 output="$2"
 shift 2
-fuzzers="text_parser graph_proto artifact_decoder launch_plan case_file compile_handler"
+fuzzers="text_parser graph_proto artifact_decoder launch_plan case_file compile_handler export_file"
 jobs=
 workers=
 programs="$here/bin"

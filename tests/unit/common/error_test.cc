@@ -1,4 +1,5 @@
 #include "common/status/error.h"
+#include "common/status/lasting_error.h"
 
 #include <set>
 #include <string>
@@ -87,6 +88,17 @@ TEST(ErrorTest, MacrosAssignOrReturn) {
   EXPECT_OK(Quarter(12, &result));
   EXPECT_EQ(result, 3);
   EXPECT_THAT(Quarter(6, &result), StatusIs(absl::StatusCode::kInvalidArgument, "odd"));
+}
+
+TEST(ErrorTest, LastingErrorsAreMarkedOrUnimplemented) {
+  const absl::Status error = Internal("kernel 'k': rejected");
+  EXPECT_FALSE(IsLasting(error));
+  const absl::Status lasting = Wrap(MarkLasting(error), "kernel 2 of 3");
+  EXPECT_TRUE(IsLasting(lasting));
+  EXPECT_EQ(GetErrorReason(lasting), GetErrorReason(error));
+  EXPECT_TRUE(IsLasting(Unimplemented("%t", "not in this version")));
+  EXPECT_FALSE(IsLasting(absl::OkStatus()));
+  EXPECT_OK(MarkLasting(absl::OkStatus()));
 }
 
 TEST(StrCatTest, TakesEveryKindOfString) {

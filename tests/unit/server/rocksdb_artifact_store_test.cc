@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -12,6 +13,8 @@
 #include "common/artifact/codec/artifact_codec.h"
 #include "gtest/gtest.h"
 #include "rocksdb/db.h"
+#include "server/cache/key_record.h"
+#include "server/cache/record_signer.h"
 #include "server/cache/rocksdb_artifact_store.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/unit/server/faulty_file_system.h"
@@ -41,11 +44,36 @@ class RocksDbArtifactStoreTest : public ::testing::Test {
     std::filesystem::remove_all(parent_);
   }
 
-  void Open(int64_t capacity_bytes = 1 << 30) {
+  void Open(int64_t capacity_bytes = 1 << 30) { OpenWith({.capacity_bytes = capacity_bytes, .report = report_}); }
+  void OpenWith(const RocksDbOptions& options) {
     store_.reset();
-    auto store = MakeRocksDbStore(directory_, {.capacity_bytes = capacity_bytes, .report = report_});
+    auto store = MakeRocksDbStore(directory_, options);
     ASSERT_THAT(store, IsOk());
     store_ = *std::move(store);
+  }
+  // With signatures by `key` (none where empty) in a namespace.
+  void OpenSigned(const std::string& key, const std::string& name_space = "") {
+    const std::string file = key.empty() ? "" : parent_ + "/keys";
+    if (!key.empty()) {
+      std::ofstream(file) << "k " << key << "\n";
+      std::filesystem::permissions(file, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    }
+    auto signer = RecordSigner::Create({.key_file = file, .name_space = name_space});
+    ASSERT_THAT(signer, IsOk());
+    OpenWith({.report = report_, .signer = *signer});
+  }
+  std::vector<Fingerprint> Keys() const {
+    std::vector<Fingerprint> keys;
+    store_->AddKeys(keys);
+    std::sort(keys.begin(), keys.end());
+    return keys;
+  }
+  // The entry was last used so long ago, as the closed database has it.
+  void MakeOld(int n, absl::Duration age) {
+    ChangeRecords("a/", [&](rocksdb::DB& db, const std::string& key, const std::string&) {
+      if (static_cast<uint8_t>(key[2]) != n) return;
+      ASSERT_TRUE(db.Put({}, key, absl::StrCat(absl::ToUnixSeconds(absl::Now() - age))).ok());
+    });
   }
   bool Has(int n) {
     const auto found = store_->Get(KeyOf(n));
@@ -440,6 +468,160 @@ TEST_F(DiskFaultTest, WriteInTheBackgroundThatFailsIsSurvived) {
 TEST_F(RocksDbArtifactStoreTest, DirectoryThatCanNotBeMadeIsAnError) {
   std::ofstream(parent_ + "/file") << "x";
   EXPECT_THAT(MakeRocksDbStore(parent_ + "/file/cache", {}), StatusIs(absl::StatusCode::kInternal, "file/cache"));
+}
+
+const std::string kKeyOne(64, '1');
+const std::string kKeyTwo(64, '2');
+
+TEST_F(RocksDbArtifactStoreTest, SignedEntriesAreReadWithTheirKeyAlone) {
+  OpenSigned(kKeyOne);
+  ASSERT_THAT(PutSmall(1), IsOk());
+  ASSERT_THAT(PutSmall(2), IsOk());
+  OpenSigned(kKeyOne);
+  EXPECT_TRUE(Has(1));
+  OpenSigned("");
+  EXPECT_TRUE(Has(1));  // to turn signatures off costs nothing
+  OpenSigned(kKeyTwo);
+  EXPECT_FALSE(Has(1));
+  EXPECT_EQ(Stats().corrupt, 1);
+  EXPECT_EQ(Stats().unsigned_entries, 1);
+  EXPECT_EQ(Stats().entries, 1);
+  ASSERT_THAT(PutSmall(1), IsOk());
+  EXPECT_TRUE(Has(1));
+}
+
+TEST_F(RocksDbArtifactStoreTest, UnsignedEntriesAreDroppedOnceThereAreKeys) {
+  PutOne();
+  OpenSigned(kKeyOne);
+  EXPECT_EQ(store_->Peek(KeyOf(1)), nullptr);
+  EXPECT_EQ(Stats().unsigned_entries, 0);
+  EXPECT_FALSE(Has(1));
+  EXPECT_EQ(Stats().unsigned_entries, 1);
+  EXPECT_EQ(Stats().entries, 0);
+}
+
+// The signature covers which entry it is, and its parts by their digests.
+TEST_F(RocksDbArtifactStoreTest, SignedRecordMovedToAnotherEntryIsDropped) {
+  OpenSigned(kKeyOne);
+  ASSERT_THAT(PutSmall(1), IsOk());
+  ASSERT_THAT(PutSmall(2), IsOk());
+  std::string first;
+  ChangeRecords("i/", [&](rocksdb::DB& db, const std::string& key, const std::string& value) {
+    if (first.empty()) {
+      first = value;
+    } else {
+      ASSERT_TRUE(db.Put({}, key, first).ok());
+    }
+  });
+  OpenSigned(kKeyOne);
+  EXPECT_TRUE(Has(1));
+  EXPECT_FALSE(Has(2));
+  EXPECT_EQ(Stats().corrupt, 1);
+}
+
+TEST_F(RocksDbArtifactStoreTest, NamespacesDoNotSeeEachOther) {
+  OpenSigned("", "one");
+  ASSERT_THAT(PutSmall(1), IsOk());
+  OpenSigned("", "two");
+  EXPECT_FALSE(Has(1));
+  ASSERT_THAT(PutSmall(1), IsOk());
+  ASSERT_THAT(PutSmall(2), IsOk());
+  EXPECT_EQ(Keys(), (std::vector<Fingerprint>{KeyOf(1), KeyOf(2)}));
+  OpenSigned("");
+  EXPECT_FALSE(Has(1));
+  EXPECT_TRUE(Keys().empty());
+  OpenSigned("", "one");
+  EXPECT_TRUE(Has(1));
+  EXPECT_FALSE(Has(2));
+  EXPECT_EQ(Keys(), std::vector<Fingerprint>{KeyOf(1)});
+  EXPECT_EQ(Stats().corrupt, 0);
+  EXPECT_EQ(Stats().entries, 3);  // they take up room
+  EXPECT_EQ(store_->Evict({.all = true}).entries, 3);
+}
+
+TEST_F(RocksDbArtifactStoreTest, EntriesThatNobodyUsesGoWithTheirAge) {
+  PutTwo();
+  MakeOld(1, absl::Hours(30));
+  MakeOld(2, absl::Hours(20));
+  OpenWith({.report = report_, .max_idle = absl::Hours(24)});
+  EXPECT_EQ(Stats().entries, 1);
+  EXPECT_EQ(Stats().evictions, 1);
+  EXPECT_FALSE(Has(1));
+  EXPECT_TRUE(Has(2));  // which makes it young again
+  OpenWith({.report = report_, .max_idle = absl::Hours(12)});
+  EXPECT_TRUE(Has(2));
+}
+
+TEST_F(RocksDbArtifactStoreTest, UseInALevelAboveKeepsAnEntryYoung) {
+  PutTwo();
+  MakeOld(1, absl::Hours(20));
+  MakeOld(2, absl::Hours(20));
+  Open();
+  store_->Touch(KeyOf(1));
+  store_->Touch(KeyOf(3));  // which is not there
+  OpenWith({.report = report_, .max_idle = absl::Hours(12)});
+  EXPECT_TRUE(Has(1));
+  EXPECT_FALSE(Has(2));
+}
+
+TEST_F(RocksDbArtifactStoreTest, EvictionDropsByKeyByAgeAndAll) {
+  PutTwo();
+  ASSERT_THAT(PutSmall(3), IsOk());
+  const int64_t size_bytes = Stats().size_bytes;
+  EXPECT_EQ(store_->Evict({.keys = {KeyOf(2), KeyOf(9)}}).entries, 1);
+  EXPECT_FALSE(Has(2));
+  MakeOld(1, absl::Hours(2));
+  Open();
+  const EvictResult old = store_->Evict({.unused_for = absl::Hours(1)});
+  EXPECT_EQ(old.entries, 1);
+  EXPECT_GT(old.size_bytes, 0);
+  EXPECT_FALSE(Has(1));
+  EXPECT_TRUE(Has(3));
+  EXPECT_EQ(store_->Evict({.all = true}).entries, 1);
+  EXPECT_EQ(Stats().entries, 0);
+  EXPECT_EQ(Stats().size_bytes, 0);
+  EXPECT_GT(size_bytes, 0);
+  EXPECT_EQ(Stats().evictions, 0);  // nobody needed the room
+  int records = 0;
+  for (const char* prefix : {"a/", "b/", "i/", "k/"})
+    ChangeRecords(prefix, [&](rocksdb::DB&, const std::string&, const std::string&) { ++records; });
+  EXPECT_EQ(records, 0);
+}
+
+TEST_F(RocksDbArtifactStoreTest, EvictionOfManyTakesSeveralBatches) {
+  Open();
+  for (int n = 0; n < 600; ++n) ASSERT_THAT(PutSmall(n), IsOk());
+  EXPECT_EQ(store_->Evict({.all = true}).entries, 600);
+  EXPECT_EQ(Stats().entries, 0);
+}
+
+TEST_F(RocksDbArtifactStoreTest, PeekLeavesNoTrace) {
+  PutOne();
+  ASSERT_NE(store_->Peek(KeyOf(1)), nullptr);
+  EXPECT_EQ(store_->Peek(KeyOf(2)), nullptr);
+  EXPECT_EQ(Stats().hits, 0);
+  EXPECT_EQ(Stats().misses, 0);
+}
+
+TEST_F(RocksDbArtifactStoreTest, NearestEntryIsFoundAfterReopening) {
+  PutOne();
+  ASSERT_THAT(store_->Put(KeyOf(2), StoredArtifact(KeyOf(2), "kernel", "compiler 2")), IsOk());
+  Open();
+  const KeyRecord wanted = MakeKeyRecord(KeyOf(3), *StoredArtifact(KeyOf(3), "kernel", "compiler 2"));
+  NearestEntry nearest;
+  store_->FindNearest(wanted, nearest);
+  EXPECT_EQ(nearest.key, KeyOf(2));
+  EXPECT_EQ(nearest.compared, 2);
+}
+
+// As an earlier version left them.
+TEST_F(RocksDbArtifactStoreTest, EntriesWithoutKeyRecordsAreServedAndListed) {
+  PutOne();
+  ChangeRecords(
+      "k/", [](rocksdb::DB& db, const std::string& key, const std::string&) { ASSERT_TRUE(db.Delete({}, key).ok()); });
+  Open();
+  EXPECT_TRUE(Has(1));
+  EXPECT_EQ(Keys(), std::vector<Fingerprint>{KeyOf(1)});
 }
 
 }  // namespace

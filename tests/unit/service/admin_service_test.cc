@@ -69,6 +69,8 @@ TEST(AdminServiceTest, CacheStatsHaveEveryCounterOfEveryLevel) {
   EXPECT_EQ(stats->levels(1).reason(), "the disk is full");
   EXPECT_EQ(stats->build_count(), 15);
   EXPECT_EQ(stats->join_count(), 16);
+  EXPECT_EQ(stats->known_error_count(), 17);
+  EXPECT_EQ(stats->levels(1).unsigned_count(), 18);
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ class FakeEngine : public Engine {
                      {{0, "fake device", Target::Cpu(), 1 << 30, true, 3, 1}},
                      "fake compiler"};
   GraphLimits graph_limits;
+  std::string export_tail = "end";  // what ExportCache ends with
 
   CompileRequest last_request() const {
     absl::MutexLock lock(&mutex_);
@@ -192,9 +193,61 @@ class FakeEngine : public Engine {
   cache::StoreStats CacheStats() const override {
     cache::StoreStats stats;
     stats.levels = {{"memory", 1, 2, 3, 4, 5, 6, 7}, {"rocksdb", 8, 9, 10, 11, 12, 13, 14, false, "the disk is full"}};
+    stats.levels[1].unsigned_entries = 18;
     stats.builds = 15;
     stats.joins = 16;
+    stats.known_errors = 17;
     return stats;
+  }
+  absl::StatusOr<MissReport> ExplainMiss(const CompileRequest& request) override {
+    if (!error.ok()) return error;
+    MissReport report;
+    report.nearest.emplace().bytes[0] = 7;
+    report.compared = 3;
+    report.differences.push_back({"target", request.target.ToString(), "cuda:sm_80"});
+    return report;
+  }
+  // By keys and all alone.
+  cache::EvictResult EvictCache(const cache::EvictRequest& request) override {
+    absl::MutexLock lock(&mutex_);
+    last_evict_ = request;
+    const size_t before = artifacts_.size();
+    for (const Fingerprint& key : request.keys) artifacts_.erase(key);
+    if (request.all) artifacts_.clear();
+    return {static_cast<int64_t>(before - artifacts_.size()), static_cast<int64_t>(before - artifacts_.size()) * 10};
+  }
+  // In place of a file: its entries' fingerprints.
+  absl::Status ExportCache(const std::vector<Fingerprint>& keys, const cache::ByteSink& sink) override {
+    if (!error.ok()) return error;
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [key, artifact] : artifacts_) {
+      if (absl::Status status = sink(absl::StrCat(key.ToHex(), "\n")); !status.ok()) return status;
+    }
+    return sink(export_tail);
+  }
+  absl::StatusOr<ImportResult> ImportCache(const cache::ByteSource& source) override {
+    if (!error.ok()) return error;
+    ImportResult result;
+    while (true) {
+      absl::StatusOr<std::string> bytes = source();
+      if (!bytes.ok()) return bytes.status();
+      absl::MutexLock lock(&mutex_);
+      if (bytes->empty()) return result;
+      ++result.imported;
+      last_import_ += *bytes;
+      result.present = 2;
+      result.refused = 1;
+      result.first_refusal = "it is not signed";
+    }
+  }
+  absl::Status ReloadKeys() override { return error; }
+  cache::EvictRequest last_evict() const {
+    absl::MutexLock lock(&mutex_);
+    return last_evict_;
+  }
+  std::string last_import() const {
+    absl::MutexLock lock(&mutex_);
+    return last_import_;
   }
   const GraphLimits& limits() const override { return graph_limits; }
   void Drain() override {
@@ -247,6 +300,8 @@ class FakeEngine : public Engine {
   mutable absl::Mutex mutex_;
   std::map<Fingerprint, ArtifactPtr> artifacts_ ABSL_GUARDED_BY(mutex_);
   CompileRequest last_request_ ABSL_GUARDED_BY(mutex_);
+  cache::EvictRequest last_evict_ ABSL_GUARDED_BY(mutex_);
+  std::string last_import_ ABSL_GUARDED_BY(mutex_);
   executor::ExecuteOptions last_options_ ABSL_GUARDED_BY(mutex_);
   std::vector<Tensor> last_inputs_ ABSL_GUARDED_BY(mutex_);
   std::vector<Tensor> last_expected_ ABSL_GUARDED_BY(mutex_);

@@ -199,35 +199,50 @@ TEST_F(ServerTest, ExceptionOfALibraryIsAnInternalError) {
   EXPECT_EQ(status.error_message(), "exception: oops");
 }
 
-TEST_F(ServerTest, MethodsOfLaterVersionsSaySo) {
+TEST_F(ServerTest, CacheIsEvictedExportedAndImportedOverStreams) {
+  engine_.export_tail = std::string((size_t{9} << 20) + 5, 'x');
   Start();
-  const auto check = [](const grpc::Status& status, const std::string& method) {
-    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method;
-    EXPECT_TRUE(
-        absl::StrContains(status.error_message(), absl::StrCat("method '", method, "' comes in a later version")))
-        << status.error_message();
-    EXPECT_EQ(Detail<google::rpc::ErrorInfo>(status).reason(), "UNSUPPORTED");
-  };
+  ASSERT_TRUE(Compile().ok());
   {
     grpc::ClientContext context;
-    v1::EvictCacheResponse response;
-    check(admin_->EvictCache(&context, {}, &response), "EvictCache");
-  }
-  {
-    grpc::ClientContext context;
-    v1::ExportCacheResponse response;
     const auto reader = admin_->ExportCache(&context, {});
-    EXPECT_FALSE(reader->Read(&response));
-    check(reader->Finish(), "ExportCache");
+    std::string file;
+    v1::ExportCacheResponse response;
+    while (reader->Read(&response)) {
+      EXPECT_LE(response.chunk().size(), size_t{4} << 20);
+      file += response.chunk();
+    }
+    EXPECT_TRUE(reader->Finish().ok());
+    EXPECT_EQ(file.size(), 65 + engine_.export_tail.size());
   }
   {
     grpc::ClientContext context;
     v1::ImportCacheResponse response;
     const auto writer = admin_->ImportCache(&context, &response);
+    for (const char* chunk : {"one", "", "two"}) {
+      v1::ImportCacheRequest request;
+      request.set_chunk(chunk);
+      EXPECT_TRUE(writer->Write(request));
+    }
     writer->WritesDone();
-    check(writer->Finish(), "ImportCache");
+    EXPECT_TRUE(writer->Finish().ok());
+    EXPECT_EQ(engine_.last_import(), "onetwo");
+    EXPECT_EQ(response.imported_count(), 2);
+    EXPECT_EQ(response.present_count(), 2);
+    EXPECT_EQ(response.refused_count(), 1);
+    EXPECT_EQ(response.first_refusal(), "it is not signed");
   }
-  EXPECT_EQ(Records(3).size(), 3u);
+  {
+    grpc::ClientContext context;
+    v1::EvictCacheRequest request;
+    request.set_all(true);
+    v1::EvictCacheResponse response;
+    EXPECT_TRUE(admin_->EvictCache(&context, request, &response).ok());
+    EXPECT_TRUE(engine_.last_evict().all);
+    EXPECT_EQ(response.evicted_count(), 1);
+    EXPECT_EQ(response.evicted_bytes(), 10);
+  }
+  EXPECT_EQ(Records(4).size(), 4u);
 }
 
 TEST_F(ServerTest, HitByFingerprintIsAnsweredWithoutAThreadByTheSameMessage) {
