@@ -116,16 +116,16 @@ TEST(CliTest, HealthNeedsAServer) {
   EXPECT_THAT(result.err, HasSubstr("--server"));
 }
 
-TEST(CliTest, WhatComesLaterSaysSo) {
-  const TemporaryFolder folder;
-  const std::string graph = folder.Write("g.fl", kCanonical);
-  for (const std::vector<std::string>& arguments :
-       std::vector<std::vector<std::string>>{{"cache", "export"}, {"cache", "import", "f"}, {"cache", "evict"}}) {
-    const ProgramResult result = Fuseline(arguments);
-    EXPECT_EQ(result.exit_code, 1) << ::testing::PrintToString(arguments);
-    EXPECT_THAT(result.err, HasSubstr("UNIMPLEMENTED"));
-    EXPECT_THAT(result.err, HasSubstr("later"));
-  }
+TEST(CliTest, EvictingNeedsToBeToldWhat) {
+  const ProgramResult result = Fuseline({"--local", "cache", "evict"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("--all"));
+}
+
+TEST(CliTest, MissingCacheFileIsNamed) {
+  const ProgramResult result = Fuseline({"--local", "cache", "import", "/nowhere/f.cache"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("/nowhere/f.cache"));
 }
 
 TEST(CliTest, MissingFileEndsWithOneAndNamesIt) {
