@@ -37,7 +37,11 @@ void Try(const std::string& file) {
   const absl::Status read = ReadAll(file, file.size() + 1, *signer, keys);
   RequireBlamesInput(read, "read");
   std::vector<Fingerprint> in_pieces;
-  RequireEqual(ReadAll(file, 7, *signer, in_pieces).ToString(), read.ToString(), "read in pieces");
+  // Without the payloads, which are printed in any order.
+  const auto text = [](const absl::Status& status) {
+    return status.ToString(absl::StatusToStringMode::kWithNoExtraData);
+  };
+  RequireEqual(text(ReadAll(file, 7, *signer, in_pieces)), text(read), "read in pieces");
   if (keys != in_pieces) ReportFinding("read in pieces", "other entries");
   const absl::StatusOr<std::vector<cache::ExportPlace>> places = cache::ListExportEntries(
       [&](int64_t offset, size_t size) -> absl::StatusOr<std::string> {
