@@ -77,6 +77,7 @@ struct BackendOptions {
   bool round_robin = false;  // of several servers: not by affinity
   absl::Duration hedge_delay = absl::InfiniteDuration();
   std::string cache_dir;                               // local: the disk cache; empty: none
+  bool needs_cache = false;                            // local: an error where it can't be opened
   std::string cache_key_file;                          // local: what signs its entries; empty: they are not signed
   std::string cache_namespace;                         // local: salt
   std::map<Fingerprint, std::string> pinned;           // as ClientOptions has it

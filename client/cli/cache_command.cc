@@ -2,11 +2,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -80,7 +82,8 @@ absl::StatusOr<std::vector<Fingerprint>> ParseFingerprints(const std::vector<std
 }
 
 absl::Status FileError(const std::string& path, const char* what) {
-  return MakeError(absl::StatusCode::kInternal, ErrorReason::kInputOutput, path,
+  const absl::StatusCode code = errno == ENOENT ? absl::StatusCode::kNotFound : absl::StatusCode::kFailedPrecondition;
+  return MakeError(code, ErrorReason::kInputOutput, path,
                    absl::StrCat("can't ", what, " '", path, "': ", std::strerror(errno)));
 }
 
@@ -94,6 +97,13 @@ absl::StatusOr<int> RunCacheExport(const ExportFlags& flags, CommandContext& con
     for (const LockEntry& entry : *entries) fingerprints.push_back(entry.fingerprint);
     if (fingerprints.empty()) return InvalidArgument(ErrorReason::kOptionInvalid, "lock", "the lock file has no entry");
   }
+  FUSELINE_RETURN_IF_ERROR(context.NeedsOneCache());
+  // What takes its place by a rename must not be a device or a pipe.
+  std::error_code error;
+  if (std::filesystem::exists(flags.file, error) && !std::filesystem::is_regular_file(flags.file, error)) {
+    return InvalidArgument(ErrorReason::kOptionInvalid, flags.file,
+                           absl::StrCat("'", flags.file, "' is no regular file"));
+  }
   FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
   const std::string temporary = absl::StrCat(flags.file, ".part");
   std::ofstream file;
@@ -103,6 +113,7 @@ absl::StatusOr<int> RunCacheExport(const ExportFlags& flags, CommandContext& con
       file.close();
       file.clear();
       file.open(temporary, std::ios::binary | std::ios::trunc);
+      if (!file) return FileError(temporary, "write");
     }
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     size_bytes = offset + static_cast<int64_t>(bytes.size());
@@ -126,18 +137,24 @@ absl::StatusOr<int> RunCacheExport(const ExportFlags& flags, CommandContext& con
 }
 
 absl::StatusOr<int> RunCacheImport(const std::string& path, CommandContext& context) {
+  FUSELINE_RETURN_IF_ERROR(context.NeedsOneCache());
   FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
   std::ifstream file(path, std::ios::binary);
   if (!file) return FileError(path, "read");
+  int64_t position = 0;
   FUSELINE_ASSIGN_OR_RETURN(const ImportResult result,
                             backend->ImportCache([&](int64_t offset) -> absl::StatusOr<std::string> {
                               constexpr size_t kPieceBytes = size_t{1} << 20;
                               std::string bytes(kPieceBytes, '\0');
-                              file.clear();
-                              file.seekg(offset);
+                              // Sent again from further front after a broken connection. A pipe can't go back.
+                              if (offset != position) {
+                                file.clear();
+                                if (!file.seekg(offset)) return FileError(path, "read again");
+                              }
                               file.read(bytes.data(), kPieceBytes);
                               if (file.bad()) return FileError(path, "read");
                               bytes.resize(static_cast<size_t>(file.gcount()));
+                              position = offset + file.gcount();
                               context.Progress(BytesText(static_cast<double>(offset)));
                               return bytes;
                             }));
@@ -169,6 +186,7 @@ absl::StatusOr<int> RunCacheEvict(const EvictFlags& flags, CommandContext& conte
     return InvalidArgument(ErrorReason::kOptionInvalid, "fingerprint",
                            "say what to drop: fingerprints, --unused-for or --all");
   }
+  FUSELINE_RETURN_IF_ERROR(context.NeedsOneCache());
   FUSELINE_ASSIGN_OR_RETURN(Backend * backend, context.GetBackend());
   FUSELINE_ASSIGN_OR_RETURN(const EvictResult result, backend->EvictCache(options));
   if (context.json()) {

@@ -51,6 +51,7 @@ absl::StatusOr<Backend*> CommandContext::GetBackend() {
   if (backend_ != nullptr) return backend_.get();
   BackendOptions options;
   options.cache_dir = flags_.cache_dir;
+  options.needs_cache = needs_cache_;
   options.pinned = pinned_;
   options.cache_key_file = flags_.cache_key_file;
   options.cache_namespace = flags_.cache_namespace;
@@ -84,6 +85,20 @@ absl::Status CommandContext::PinTo(const std::string& lock_file) {
   if (!entries.ok()) return Wrap(entries.status(), lock_file);
   for (const LockEntry& entry : *entries) pinned_[entry.fingerprint] = entry.artifact_sha256;
   if (pinned_.empty()) return InvalidArgument(ErrorReason::kInputOutput, "lock", "the lock file has no entry");
+  return absl::OkStatus();
+}
+
+absl::Status CommandContext::NeedsOneCache() {
+  const std::string server = ServerAddress();
+  if (server.empty() && flags_.cache_dir.empty()) {
+    return InvalidArgument(ErrorReason::kOptionInvalid, "--cache-dir",
+                           "say which cache: --server HOST:PORT, or --local with --cache-dir FOLDER");
+  }
+  if (absl::StrContains(server, ',')) {
+    return InvalidArgument(ErrorReason::kOptionInvalid, "--server",
+                           absl::StrCat("'", server, "' are several servers, each with a cache of its own: name one"));
+  }
+  needs_cache_ = true;
   return absl::OkStatus();
 }
 

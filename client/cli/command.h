@@ -52,12 +52,17 @@ class CommandContext {
   // From now on only the artifacts of a lock file are accepted. Before GetBackend; "": all are.
   absl::Status PinTo(const std::string& lock_file);
   void ClearProgress() { Progress(""); }
+  // The cache is what the command works on: one server's, or the folder of --cache-dir. Before GetBackend. Errors:
+  // INVALID_ARGUMENT (kOptionInvalid) for several servers, or for none and no folder; from then on GetBackend's too,
+  // where the folder can't be used.
+  absl::Status NeedsOneCache();
 
  private:
   const GlobalFlags& flags_;
   std::unique_ptr<Backend> backend_;
   std::map<Fingerprint, std::string> pinned_;
   bool progress_shown_ = false;
+  bool needs_cache_ = false;
 };
 
 // Returns the exit code, or an error that main prints (exit code 1).

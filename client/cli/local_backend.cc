@@ -229,6 +229,11 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeLocalBackend(const BackendOptions& 
   engine_options.executor.cpu_threads = options.device_threads;
   engine_options.compiler_workers.command = compiler::ThisProgramAsWorker();
   FUSELINE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(engine_options));
+  for (const cache::LevelStats& level : engine->CacheStats().levels) {
+    if (level.available || !options.needs_cache) continue;
+    return MakeError(absl::StatusCode::kFailedPrecondition, ErrorReason::kInputOutput, options.cache_dir,
+                     absl::StrCat("the cache in '", options.cache_dir, "' can't be used: ", level.reason));
+  }
   for (const std::string& warning : engine->Info().warnings) std::cerr << "warning: " << warning << "\n";
   return std::unique_ptr<Backend>(new LocalBackend(std::move(engine), options.pinned));
 }

@@ -151,11 +151,18 @@ absl::StatusOr<std::shared_ptr<RecordSigner>> RecordSigner::Create(const Options
   return signer;
 }
 
-absl::Status RecordSigner::Reload() {
+absl::Status RecordSigner::Reload(bool* lost_key) {
+  if (lost_key != nullptr) *lost_key = false;
   if (options_.key_file.empty()) return absl::OkStatus();
   auto keys = std::make_shared<Keys>();
   FUSELINE_RETURN_IF_ERROR(ReadKeys(options_.key_file, *keys));
   absl::MutexLock lock(&mutex_);
+  if (lost_key != nullptr) {
+    *lost_key = std::any_of(keys_->list.begin(), keys_->list.end(), [&](const SigningKey& had) {
+      return std::none_of(keys->list.begin(), keys->list.end(),
+                          [&](const SigningKey& has) { return has.id == had.id && has.bytes == had.bytes; });
+    });
+  }
   keys_ = std::move(keys);
   return absl::OkStatus();
 }

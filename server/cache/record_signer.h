@@ -36,7 +36,8 @@ class RecordSigner {
   static absl::StatusOr<std::shared_ptr<RecordSigner>> Create(const Options& options);
 
   // Reads the key file again. On an error the keys stay as they are; errors as of Create.
-  absl::Status Reload();
+  // `lost_key`, which may be null: a key that was there is gone, so what it signed is to be believed no more.
+  absl::Status Reload(bool* lost_key = nullptr);
 
   bool has_keys() const;
   const std::string& name_space() const { return options_.name_space; }

@@ -125,6 +125,7 @@ class EngineImpl final : public Engine {
       lower = cache::MakeSeedStore(options_.cache_seed, std::move(lower), signer_, kCodeGeneratorDigest);
     }
     std::unique_ptr<cache::ArtifactStore> store = cache::MakeMemoryStore(options_.cache_memory_bytes);
+    memory_ = store.get();
     if (lower != nullptr) store = cache::MakeTieredStore(std::move(store), std::move(lower));
     pool.threads = threads_;
     pool.max_waiting = options_.max_builds_waiting;
@@ -383,7 +384,13 @@ class EngineImpl final : public Engine {
     }
   }
 
-  absl::Status ReloadKeys() override { return signer_->Reload(); }
+  // What was believed for a key that is gone is not believed any more: memory keeps no signatures to check again.
+  absl::Status ReloadKeys() override {
+    bool lost_key = false;
+    FUSELINE_RETURN_IF_ERROR(signer_->Reload(&lost_key));
+    if (lost_key) memory_->Evict({.keys = {}, .all = true});
+    return absl::OkStatus();
+  }
 
   const GraphLimits& limits() const override { return options_.limits; }
 
@@ -587,6 +594,7 @@ class EngineImpl final : public Engine {
   std::atomic<int> builds_running_{0};
   std::atomic<bool> draining_{false};
   std::atomic<bool> is_open_{false};             // the cache
+  cache::ArtifactStore* memory_ = nullptr;       // in store_
   std::shared_ptr<cache::RecordSigner> signer_;  // set when the cache is opened
   std::unique_ptr<cache::ArtifactStore> store_;  // last: its builds use the others
 };

@@ -147,6 +147,12 @@ absl::Status AdminHandler::ExportCache(const v1::ExportCacheRequest& request,
 
 absl::StatusOr<v1::ImportCacheResponse> AdminHandler::ImportCache(MessageReader<v1::ImportCacheRequest>& reader,
                                                                   const CallContext& context) const {
+  if (!facts_.accepts_imports) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, ErrorReason::kOptionInvalid, "cache_key_file",
+        "this server takes no imports: it has no keys to check them with, and what it imports it runs; start "
+        "it with --cache_key_file, or with --accept_unsigned_imports where all its clients are trusted");
+  }
   v1::ImportCacheRequest message;
   FUSELINE_ASSIGN_OR_RETURN(const ImportResult imported, engine_.ImportCache([&]() -> absl::StatusOr<std::string> {
     FUSELINE_RETURN_IF_ERROR(context.CheckAlive());

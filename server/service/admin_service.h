@@ -30,6 +30,7 @@ struct ServerFacts {
   std::string version;
   int64_t max_message_bytes = 0;
   absl::Time started;
+  bool accepts_imports = true;  // of what nobody has to have signed, or with keys
 };
 
 class AdminHandler {

@@ -52,7 +52,8 @@ class Server::Impl {
         runner_(RunnerOptions(options_, metrics_)),
         compile_(MakeCompileService(engine, runner_)),
         execute_(MakeExecuteService(engine, runner_)),
-        admin_(MakeAdminService(engine, runner_, {options_.version, options_.max_message_bytes, started_})) {}
+        admin_(MakeAdminService(engine, runner_,
+                                {options_.version, options_.max_message_bytes, started_, options_.accepts_imports})) {}
 
   absl::Status Start() {
     if (options_.max_message_bytes < kMinMessageBytes || options_.max_message_bytes > kMaxMessageBytes) {

@@ -28,6 +28,7 @@ struct ServerOptions {
   int64_t max_inflight_bytes = int64_t{4096} << 20;  // of the requests that wait and run
   int max_calls_per_connection = 2048;               // more wait in the client
   TlsFiles tls;                                      // empty: plain text
+  bool accepts_imports = true;                       // false: ImportCache is refused
   std::string metrics_listen;                        // HOST:PORT for /metrics over HTTP; empty: none
   std::string version = "unknown";                   // what GetServerInfo says
   CallLog log;                                       // called once for each call; may be empty

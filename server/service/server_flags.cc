@@ -24,6 +24,7 @@ struct RawFlags {
   int64_t cache_memory_mb = 256;
   int64_t cache_disk_mb = 16 << 10;
   int64_t cache_disk_ttl_hours = 0;
+  bool accept_unsigned_imports = false;
   int64_t cache_error_seconds = 60;
   int64_t shared_cache_timeout_ms = 250;
   int64_t shared_cache_queue_mb = 256;
@@ -118,10 +119,13 @@ void AddOptions(CLI::App& app, ServerFlags& flags, RawFlags& raw) {
       "read again at SIGHUP; empty: nothing is signed");
   app.add_option("--cache_namespace", flags.engine.cache_namespace,
                  "salt: artifacts kept under another one are not seen");
+  app.add_flag("--accept_unsigned_imports", raw.accept_unsigned_imports,
+               "take imports without --cache_key_file too: whoever reaches the port can then have code of theirs run");
   number("--cache_error_seconds", raw.cache_error_seconds, 0, 86400,
          "how long failures that would come again are remembered, seconds; 0: not");
-  for (const char* name : {"--cache_dir", "--cache_memory_mb", "--cache_disk_mb", "--cache_disk_ttl_hours",
-                           "--cache_seed", "--cache_key_file", "--cache_namespace", "--cache_error_seconds"})
+  for (const char* name :
+       {"--cache_dir", "--cache_memory_mb", "--cache_disk_mb", "--cache_disk_ttl_hours", "--cache_seed",
+        "--cache_key_file", "--cache_namespace", "--accept_unsigned_imports", "--cache_error_seconds"})
     app.get_option(name)->group("Cache");
 
   cache::SharedCacheOptions& shared = flags.engine.shared_cache;
@@ -262,6 +266,7 @@ FlagsOutcome ParseServerFlags(int argc, const char* const* argv, const std::stri
   flags.engine.cache_memory_bytes = raw.cache_memory_mb * kMiB;
   flags.engine.cache_disk_bytes = raw.cache_disk_mb * kMiB;
   if (raw.cache_disk_ttl_hours > 0) flags.engine.cache_disk_max_idle = absl::Hours(raw.cache_disk_ttl_hours);
+  flags.server.accepts_imports = raw.accept_unsigned_imports || !flags.engine.cache_key_file.empty();
   flags.engine.cache_error_duration = absl::Seconds(raw.cache_error_seconds);
   flags.engine.shared_cache.timeout = absl::Milliseconds(raw.shared_cache_timeout_ms);
   flags.engine.shared_cache.queue_bytes = raw.shared_cache_queue_mb * kMiB;

@@ -88,7 +88,7 @@ class CacheFileTest : public ::testing::Test {
 
 TEST_F(CacheFileTest, WhatOneServerCompiledAnotherOneServes) {
   const std::string file = ExportedFile();
-  const auto server = Start("importer", {});
+  const auto server = Start("importer", {"--accept_unsigned_imports"});
   const Json imported = AskJson(*server, {"cache", "import", file});
   EXPECT_EQ(imported["imported"], 2);
   EXPECT_EQ(imported["refused"], 0);
@@ -102,6 +102,52 @@ TEST_F(CacheFileTest, WhatOneServerCompiledAnotherOneServes) {
   std::ifstream second(folder_.path("again"), std::ios::binary);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(first), {}),
             std::string(std::istreambuf_iterator<char>(second), {}));
+}
+
+// What is imported is run, so that it would be a way to run code of one's own.
+TEST_F(CacheFileTest, ServerWithoutKeysTakesNoImports) {
+  const std::string file = ExportedFile();
+  const auto server = Start("importer", {});
+  const ProgramResult result = Ask(*server, {"cache", "import", file});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("FAILED_PRECONDITION"));
+  EXPECT_THAT(result.err, HasSubstr("--cache_key_file"));
+  EXPECT_EQ(Outcome(*server, "neg.fl"), "miss");
+}
+
+TEST_F(CacheFileTest, WorkOnACacheThatIsNotThereFails) {
+  const std::string file = ExportedFile();
+  const auto run = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), FUSELINE_CLI);
+    return RunProgram(arguments);
+  };
+  EXPECT_THAT(run({"--local", "cache", "import", file}).err, HasSubstr("--cache-dir"));
+  EXPECT_THAT(run({"--server", "127.0.0.1:1,127.0.0.1:2", "cache", "evict", "--all"}).err, HasSubstr("several"));
+  // The server has the folder.
+  const auto server = Start("exporter", {});
+  const ProgramResult taken = run({"--local", "--cache-dir", folder_.path("exporter/cache"), "cache", "export", file});
+  EXPECT_EQ(taken.exit_code, 1);
+  EXPECT_THAT(taken.err, HasSubstr("can't be used"));
+  EXPECT_GT(std::filesystem::file_size(file), 1000u);  // the file is as it was
+  EXPECT_THAT(Ask(*server, {"cache", "export", "/dev/null"}).err, HasSubstr("no regular file"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
+TEST_F(CacheFileTest, WhatALostKeySignedIsForgotten) {
+  const std::string keys = KeyFile("keys", '1');
+  const auto server = Start("server", {"--cache_key_file", keys});
+  EXPECT_EQ(Outcome(*server, "neg.fl"), "miss");
+  kill(server->pid(), SIGHUP);  // the same keys
+  EXPECT_EQ(Outcome(*server, "neg.fl"), "memory-hit");
+  std::filesystem::remove(keys);
+  KeyFile("keys", '2');
+  kill(server->pid(), SIGHUP);
+  const absl::Time limit = absl::Now() + absl::Seconds(20);
+  std::string outcome;
+  while ((outcome = Outcome(*server, "neg.fl")) == "memory-hit" && absl::Now() < limit) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_EQ(outcome, "miss");
 }
 
 TEST_F(CacheFileTest, BakedFileServesHitsFromTheStartWithoutADiskCache) {
@@ -132,7 +178,7 @@ TEST_F(CacheFileTest, DamagedFileIsRefusedAndSaysWhereItEnds) {
   const std::string file = ExportedFile();
   const auto size = std::filesystem::file_size(file);
   std::filesystem::resize_file(file, size - 100);
-  const auto server = Start("importer", {"--cache_seed", file});
+  const auto server = Start("importer", {"--cache_seed", file, "--accept_unsigned_imports"});
   EXPECT_THAT(server->log(), HasSubstr("is cut off at byte"));
   const ProgramResult result = Ask(*server, {"cache", "import", file});
   EXPECT_EQ(result.exit_code, 1);

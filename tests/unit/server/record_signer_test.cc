@@ -157,7 +157,12 @@ TEST_F(RecordSignerTest, ReloadTakesNewKeysAndKeepsTheOldOnesOnErrors) {
   EXPECT_THAT(signer->Reload(), StatusIs(absl::StatusCode::kInvalidArgument, "line 1"));
   EXPECT_TRUE(signer->Verify(KeyOf(1), record).ok());
   WriteKeys(Line("b", kSecond));
-  ASSERT_THAT(signer->Reload(), IsOk());
+  bool lost_key = false;
+  ASSERT_THAT(signer->Reload(&lost_key), IsOk());
+  EXPECT_TRUE(lost_key);
+  WriteKeys(Line("b", kSecond) + Line("c", kFirst));
+  ASSERT_THAT(signer->Reload(&lost_key), IsOk());
+  EXPECT_FALSE(lost_key);
   EXPECT_FALSE(signer->Verify(KeyOf(1), record).ok());
   EXPECT_TRUE(signer->Verify(KeyOf(1), signer->Sign(KeyOf(1), kPayload)).ok());
 }
