@@ -123,7 +123,9 @@ TEST(CliTest, EvictingNeedsToBeToldWhat) {
 }
 
 TEST(CliTest, MissingCacheFileIsNamed) {
-  const ProgramResult result = Fuseline({"--local", "cache", "import", "/nowhere/f.cache"});
+  const TemporaryFolder folder;
+  const ProgramResult result =
+      Fuseline({"--local", "--cache-dir", folder.path("cache"), "cache", "import", "/nowhere/f.cache"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("/nowhere/f.cache"));
 }
