@@ -480,8 +480,9 @@ class CoordinatedBuildsTest : public ::testing::Test {
     store_->AddStats(stats);
     return stats.builds_waiting;
   }
-  void AwaitParked(int64_t flights) const {
-    while (Waiting() != flights) absl::SleepFor(absl::Milliseconds(1));
+  // `claims`: how often was asked by then. Before that, what waits does so for the thread that asks.
+  void AwaitParked(int64_t flights, int claims) const {
+    while (coordinator_->claims() < claims || Waiting() != flights) absl::SleepFor(absl::Milliseconds(1));
   }
 
   FakeStoreState inner_;
@@ -495,7 +496,7 @@ TEST_F(CoordinatedBuildsTest, BuildOfAnotherServerIsWaitedForWithoutAThread) {
   absl::StatusOr<Lookup> first;
   absl::StatusOr<Lookup> joined;
   std::thread waits([&] { first = Ask(1); });
-  AwaitParked(1);
+  AwaitParked(1, 1);
   std::thread joins([&] { joined = Ask(1); });
   // The only thread is free for others.
   const auto other = Ask(2);
@@ -536,10 +537,9 @@ TEST_F(CoordinatedBuildsTest, BuildThatAnotherGaveUpIsTakenOver) {
   coordinator_->Answer({Claim::kOthers, Claim::kOthers});
   absl::StatusOr<Lookup> result;
   std::thread waits([&] { result = Ask(1); });
-  AwaitParked(1);
+  AwaitParked(1, 1);
   coordinator_->Wake(KeyOf(1));  // a third one has it now
-  while (coordinator_->claims() < 2) absl::SleepFor(absl::Milliseconds(1));
-  AwaitParked(1);
+  AwaitParked(1, 2);
   coordinator_->Wake(KeyOf(1));
   waits.join();
   ASSERT_OK(result);
@@ -584,9 +584,9 @@ TEST_F(CoordinatedBuildsTest, DrainingWaitsForAnotherServerOnlyWhileSomebodyWait
   EXPECT_THAT(Ask(1, wait), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
   absl::StatusOr<Lookup> result;
   std::thread waits([&] { result = Ask(2); });
-  AwaitParked(2);
+  AwaitParked(2, 2);
   std::thread drains([&] { store_->Drain(); });
-  AwaitParked(1);  // the one that nobody waits for has gone
+  AwaitParked(1, 2);  // the one that nobody waits for has gone
   PutByAnother(2);
   coordinator_->Wake(KeyOf(2));
   drains.join();
