@@ -47,8 +47,11 @@ container_ensure_base() {
     fuseline_as_root rm -rf "$root" "$log"
     return 1
   fi
-  printf 'deb http://deb.debian.org/debian bookworm main\ndeb http://deb.debian.org/debian bookworm-updates main\ndeb http://deb.debian.org/debian-security bookworm-security main\n' |
-    fuseline_as_root tee "$root/etc/apt/sources.list" >/dev/null
+  # Packages come from where this machine gets its own; without such a file, from where debootstrap got them.
+  if [ -f /etc/apt/sources.list.d/debian.sources ]; then
+    fuseline_as_root cp /etc/apt/sources.list.d/debian.sources "$root/etc/apt/sources.list.d/"
+    fuseline_as_root rm -f "$root/etc/apt/sources.list"
+  fi
   # What Debian's own slim image leaves out.
   fuseline_as_root sh -c "rm -rf $root/usr/share/doc/* $root/usr/share/man/* $root/usr/share/info/* $root/usr/share/locale/* \
     $root/usr/share/lintian/* $root/var/cache/apt/* $root/var/lib/apt/lists/* $root/var/log/*"
